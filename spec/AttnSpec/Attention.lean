@@ -10,8 +10,7 @@ query may see no key at all. -/
 
 set_option autoImplicit false
 
-namespace AttnSpec.Attention
-open AttnSpec.Sum AttnSpec.Matrix AttnSpec.Softmax
+namespace AttnSpec
 
 universe u
 variable {R : Type u} {nQ nK mQ mK d dv : Nat}
@@ -120,4 +119,4 @@ def Inputs.pack [Zero R] (x : Inputs R nQ nK d dv) (x' : Inputs R mQ mK d dv) :
   value := append x.value x'.value
   bias := blockDiagonal 0 x.bias x'.bias
 
-end AttnSpec.Attention
+end AttnSpec

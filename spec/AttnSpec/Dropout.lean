@@ -7,7 +7,7 @@ public import AttnSpec.Sum
 
 set_option autoImplicit false
 
-namespace AttnSpec.Dropout
+namespace AttnSpec
 
 universe u
 variable {R : Type u} {m n : Nat}
@@ -19,4 +19,4 @@ def multiplier [Zero R] [One R] [Sub R] [Inv R] (keep : Mat Bool m n) (probabili
 /-- The multiplier of evaluation mode: 1 everywhere. -/
 def off [One R] : Mat R m n := fun _ _ => 1
 
-end AttnSpec.Dropout
+end AttnSpec

@@ -8,7 +8,6 @@ public import AttnSpec.Attention
 set_option autoImplicit false
 
 namespace AttnSpec
-open AttnSpec.Attention AttnSpec.Exp
 
 universe u
 variable {R : Type u} {nQ nK d dv : Nat}

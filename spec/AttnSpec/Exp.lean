@@ -15,7 +15,7 @@ class Exp (R : Type u) where
   /-- The exponential function, or whatever stands in for it. -/
   exp : R → R
 
-namespace Exp
+export Exp (exp)
 
 /-- The (2,2) Padé approximant of the exponential, `(12 + 6x + x²) / (12 - 6x + x²)`: rational and positive everywhere.
 It stands in for the exponential wherever exact numbers are wanted. -/
@@ -24,5 +24,4 @@ def padeExp (x : Rat) : Rat := (12 + 6 * x + x * x) / (12 - 6 * x + x * x)
 /-- Rational numbers with `padeExp` as their exponential. Not an instance: a file that wants it says so. -/
 @[reducible] def padeRat : Exp Rat := ⟨padeExp⟩
 
-end Exp
 end AttnSpec

@@ -7,8 +7,7 @@ public import AttnSpec.Attention
 
 set_option autoImplicit false
 
-namespace AttnSpec.Heads
-open AttnSpec.Sum AttnSpec.Matrix AttnSpec.Attention
+namespace AttnSpec
 
 universe u
 variable {R : Type u} {m n hQ hK nQ nK d dv : Nat}
@@ -19,7 +18,7 @@ def grouped (hQ hK : Nat) (divides : hK ∣ hQ) : Fin hQ → Fin hK := fun h =>
     have := Nat.div_mul_cancel divides; have := h.2; omega)⟩
 
 /-- The shared heads written out: one copy for each query head that reads it. -/
-def «repeat» {α : Type u} (headMap : Fin hQ → Fin hK) (heads : Fin hK → α) : Fin hQ → α :=
+def repeatHeads {α : Type u} (headMap : Fin hQ → Fin hK) (heads : Fin hK → α) : Fin hQ → α :=
   fun h => heads (headMap h)
 
 /-- The gradient of a shared head: the sum over the query heads that read it. -/
@@ -42,32 +41,32 @@ def HeadInputs.head (headMap : Fin hQ → Fin hK) (x : HeadInputs R hQ hK nQ nK 
     Inputs R nQ nK d dv :=
   ⟨x.query h, x.key (headMap h), x.value (headMap h), x.bias h⟩
 
-section Attention
+namespace Heads
 variable [Zero R] [Add R] [Mul R] [Inv R] [Exp R]
 
 /-- The output of every query head. -/
 def forward (headMap : Fin hQ → Fin hK) (p : Fin hQ → Params R nQ nK) (x : HeadInputs R hQ hK nQ nK d dv) :
     Fin hQ → Mat R nQ dv :=
-  fun h => Attention.forward (p h) (x.head headMap h)
+  fun h => AttnSpec.forward (p h) (x.head headMap h)
 
 /-- The tangent of every query head's output. -/
 def jvp [Sub R] (headMap : Fin hQ → Fin hK) (p : Fin hQ → Params R nQ nK)
     (x dx : HeadInputs R hQ hK nQ nK d dv) : Fin hQ → Mat R nQ dv :=
-  fun h => Attention.jvp (p h) (x.head headMap h) (dx.head headMap h)
+  fun h => AttnSpec.jvp (p h) (x.head headMap h) (dx.head headMap h)
 
 /-- The gradients of all heads' inputs. -/
 def backward [Sub R] (headMap : Fin hQ → Fin hK) (p : Fin hQ → Params R nQ nK)
     (x : HeadInputs R hQ hK nQ nK d dv) (G : Fin hQ → Mat R nQ dv) : HeadInputs R hQ hK nQ nK d dv where
-  query := fun h => (Attention.backward (p h) (x.head headMap h) (G h)).query
-  key := groupSum headMap fun h => (Attention.backward (p h) (x.head headMap h) (G h)).key
-  value := groupSum headMap fun h => (Attention.backward (p h) (x.head headMap h) (G h)).value
-  bias := fun h => (Attention.backward (p h) (x.head headMap h) (G h)).bias
+  query := fun h => (AttnSpec.backward (p h) (x.head headMap h) (G h)).query
+  key := groupSum headMap fun h => (AttnSpec.backward (p h) (x.head headMap h) (G h)).key
+  value := groupSum headMap fun h => (AttnSpec.backward (p h) (x.head headMap h) (G h)).value
+  bias := fun h => (AttnSpec.backward (p h) (x.head headMap h) (G h)).bias
 
-end Attention
+end Heads
 
 /-- The inner product of two bundles of heads. -/
 def HeadInputs.inner [Zero R] [Add R] [Mul R] (x y : HeadInputs R hQ hK nQ nK d dv) : R :=
   (sum fun h => frob (x.query h) (y.query h)) + (sum fun g => frob (x.key g) (y.key g))
     + (sum fun g => frob (x.value g) (y.value g)) + sum fun h => frob (x.bias h) (y.bias h)
 
-end AttnSpec.Heads
+end AttnSpec

@@ -7,8 +7,7 @@ public import AttnSpec.Sum
 
 set_option autoImplicit false
 
-namespace AttnSpec.Matrix
-open AttnSpec.Sum
+namespace AttnSpec
 
 universe u
 variable {R : Type u} {l m n : Nat}
@@ -45,4 +44,4 @@ def blockDiagonal {α : Type u} {k : Nat} (z : α) (A : Mat α k l) (B : Mat α 
     Mat α (k + m) (l + n) :=
   append (fun i => append (A i) fun _ => z) fun i => append (fun _ => z) (B i)
 
-end AttnSpec.Matrix
+end AttnSpec

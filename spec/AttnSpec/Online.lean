@@ -10,8 +10,7 @@ zero; no infinity appears. -/
 
 set_option autoImplicit false
 
-namespace AttnSpec.Online
-open AttnSpec.Sum AttnSpec.Softmax AttnSpec.Exp
+namespace AttnSpec
 
 universe u
 variable {R : Type u} {n dv : Nat}
@@ -47,4 +46,4 @@ def fold (s : Vec R n) (v : Mat R n dv) (a : Acc R dv) : List (R × Vec Bool n) 
   | [] => a
   | b :: bs => fold s v (merge b.1 a (block b.1 b.2 s v)) bs
 
-end AttnSpec.Online
+end AttnSpec

@@ -8,7 +8,6 @@ public import AttnSpec.Matrix
 set_option autoImplicit false
 
 namespace AttnSpec.Scale
-open AttnSpec.Matrix
 
 universe u
 variable {R : Type u} {nQ nK d : Nat} [Zero R] [Add R] [Mul R]

@@ -8,8 +8,7 @@ public import AttnSpec.Exp
 
 set_option autoImplicit false
 
-namespace AttnSpec.Softmax
-open AttnSpec.Sum AttnSpec.Matrix AttnSpec.Exp
+namespace AttnSpec
 
 universe u
 variable {R : Type u} {m n : Nat}
@@ -44,4 +43,4 @@ def center (p g : Vec R n) : Vec R n := fun j => p j * (g j - dot p g)
 def centerRows (P G : Mat R m n) : Mat R m n := fun i => center (P i) (G i)
 
 end Center
-end AttnSpec.Softmax
+end AttnSpec

@@ -36,14 +36,12 @@ def upperLeft : Mat Bool nQ nK := causal 0
 def lowerRight : Mat Bool nQ nK := causal (nK - nQ)
 
 /-- Query `i`, at position `i + offset`, sees at most `left` keys back and `right` keys ahead of that position. -/
-def windowAt (offset : Int) (left right : Nat) : Mat Bool nQ nK := fun i j =>
+def window (offset : Int) (left right : Nat) : Mat Bool nQ nK := fun i j =>
   decide ((i.1 : Int) + offset - left ≤ j.1) && decide ((j.1 : Int) ≤ i.1 + offset + right)
 
-/-- The window of `left` keys back and `right` keys ahead, both sequences ending together. -/
-def window (left right : Nat) : Mat Bool nQ nK := windowAt (nK - nQ) left right
-
-/-- The first `length` keys are visible to every query, the others to none. -/
-def «prefix» (length : Nat) : Mat Bool nQ nK := fun _ j => decide (j.1 < length)
+/-- The first `length` keys are visible to every query, the others causally. -/
+def «prefix» (length : Nat) (offset : Int) : Mat Bool nQ nK :=
+  either (fun _ j => decide (j.1 < length)) (causal offset)
 
 /-- A key is visible to every query or to none, as `valid` says. -/
 def keyPadding (valid : Vec Bool nK) : Mat Bool nQ nK := fun _ j => valid j

@@ -85,8 +85,8 @@ def order(modules: dict[str, Module], roots: tuple[str, ...]) -> list[Module]:
 
 def flatten(modules: list[Module], extra: str = "") -> Flat:
     """The modules as one file, then `extra` as lines of our own."""
-    lines: list[str] = ["module", "set_option autoImplicit false"]
-    origin: list[tuple[Path, int] | None] = [None, None]
+    lines: list[str] = ["module", "@[expose] public section", "set_option autoImplicit false"]
+    origin: list[tuple[Path, int] | None] = [None, None, None]
     for number, module in enumerate(modules):
         lines.append(f"section FlatFile{number}")
         origin.append(None)
