@@ -1,0 +1,30 @@
+"""What an attention kernel must compute, at any precision, with derived error bounds.
+
+Mirrors the Lean specification in spec/ file by file. Needs neither torch nor hypothesis.
+"""
+
+from pyspec.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
+from pyspec.call_json import call_from_json, call_to_json
+from pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
+from pyspec.ledger import Ledger, named_ledgers
+from pyspec.oracle import Judgement, Oracle, bounds
+
+__all__ = [
+    "TENSORS",
+    "AttentionCall",
+    "CallError",
+    "Dropout",
+    "Judgement",
+    "Layout",
+    "Ledger",
+    "Oracle",
+    "Scale",
+    "Visibility",
+    "bounds",
+    "call_from_json",
+    "call_to_json",
+    "evaluate",
+    "evaluate_jvp",
+    "make_call",
+    "named_ledgers",
+]

@@ -1,0 +1,136 @@
+"""Masked rectangular attention: forward map, its directional derivative (JVP) and its transpose (backward)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from pyspec.domain import Domain
+
+LEAN_MODULES = ("AttnSpec.Attention",)
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Inputs(Generic[M]):
+    """What is differentiated: query [..,Q,Dk], key [..,K,Dk], value [..,K,Dv], bias [..,Q,K] or None (zero).
+
+    Also the type of tangents and of gradients. Lean: AttnSpec.Inputs.
+    """
+
+    query: M
+    key: M
+    value: M
+    bias: M | None = None
+
+
+@dataclass(frozen=True)
+class Params(Generic[M]):
+    """What is held fixed: scale, visible [..,Q,K] and the realised dropout multiplier or None (ones).
+
+    Lean: AttnSpec.Params.
+    """
+
+    scale: float
+    visible: np.ndarray
+    multiplier: M | None = None
+
+
+def scores(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
+    """s = α Q Kᵀ + B. Lean: AttnSpec.scores."""
+    scaled = dom.times("scaled", p.scale, dom.mul_t("dot", x.query, x.key))
+    return scaled if x.bias is None else dom.add("biased", scaled, x.bias)
+
+
+def weights(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
+    """P = softmax of the scores over visible keys. Lean: AttnSpec.weights."""
+    return dom.softmax(p.visible, scores(dom, p, x))
+
+
+def consumed(dom: Domain[M], p: Params[M], w: M) -> M:
+    """P ⊙ Z, what the value product consumes. Lean: AttnSpec.consumed."""
+    return w if p.multiplier is None else dom.hadamard("consumed", w, p.multiplier)
+
+
+def forward(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
+    """O = (P ⊙ Z) V. Lean: AttnSpec.forward."""
+    return dom.output(consumed(dom, p, weights(dom, p, x)), x.value)
+
+
+def log_sum_exp(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
+    """L = log-sum-exp of the scores over visible keys, one column."""
+    return dom.lse(p.visible, scores(dom, p, x))
+
+
+def scores_jvp(dom: Domain[M], p: Params[M], x: Inputs[M], dx: Inputs[M]) -> M:
+    """ds = α (dQ Kᵀ + Q dKᵀ) + dB. Lean: AttnSpec.scoresJvp."""
+    both = dom.add("scaled", dom.mul_t("dot", dx.query, x.key), dom.mul_t("dot", x.query, dx.key))
+    scaled = dom.times("scaled", p.scale, both)
+    return scaled if dx.bias is None else dom.add("biased", scaled, dx.bias)
+
+
+def weights_jvp(dom: Domain[M], p: Params[M], x: Inputs[M], dx: Inputs[M]) -> M:
+    """dP_i = P_i ⊙ (ds_i - ⟨P_i, ds_i⟩). Lean: AttnSpec.weightsJvp."""
+    return dom.center(weights(dom, p, x), scores_jvp(dom, p, x, dx))
+
+
+def jvp(dom: Domain[M], p: Params[M], x: Inputs[M], dx: Inputs[M]) -> M:
+    """dO = (dP ⊙ Z) V + (P ⊙ Z) dV. Lean: AttnSpec.jvp; forward_over_duals says it is the derivative."""
+    through_weights = dom.mul("output", consumed(dom, p, weights_jvp(dom, p, x, dx)), x.value)
+    through_value = dom.mul("output", consumed(dom, p, weights(dom, p, x)), dx.value)
+    return dom.add("output", through_weights, through_value)
+
+
+def weights_grad(dom: Domain[M], p: Params[M], x: Inputs[M], grad_output: M) -> M:
+    """Gp = Z ⊙ (G Vᵀ). Lean: AttnSpec.weightsGrad."""
+    grad = dom.mul_t("consumed_grad", grad_output, x.value)
+    return grad if p.multiplier is None else dom.hadamard("weights_grad", grad, p.multiplier)
+
+
+@dataclass(frozen=True)
+class Evaluation(Generic[M]):
+    """Forward result and, when a grad_output was given, the gradients of the inputs."""
+
+    output: M
+    lse: M | None
+    gradient: Inputs[M] | None
+
+
+def evaluate(
+    dom: Domain[M], p: Params[M], x: Inputs[M], grad_output: M | None, *, with_lse: bool = True
+) -> Evaluation[M]:
+    """Forward, LSE and backward in one pass, sharing scores and weights."""
+    s = scores(dom, p, x)
+    w = dom.softmax(p.visible, s)
+    c = consumed(dom, p, w)
+    out = dom.output(c, x.value)
+    lse = dom.lse(p.visible, s) if with_lse else None
+    if grad_output is None:
+        return Evaluation(out, lse, None)
+    w_back = dom.backward_weights(p.visible, s, w)
+    c_back = dom.backward_consumed(consumed(dom, p, w_back))
+    gs = dom.scores_grad(w_back, weights_grad(dom, p, x, grad_output), out, grad_output)
+    scaled = dom.times("scaled_grad", p.scale, gs)
+    return Evaluation(
+        out,
+        lse,
+        Inputs(
+            query=dom.mul("grad_query", scaled, x.key),
+            key=dom.t_mul("grad_key", scaled, x.query),
+            value=dom.t_mul("grad_value", c_back, grad_output),
+            bias=gs,
+        ),
+    )
+
+
+def backward(dom: Domain[M], p: Params[M], x: Inputs[M], grad_output: M) -> Inputs[M]:
+    """gQ = α Gs K, gK = α Gsᵀ Q, gV = (P ⊙ Z)ᵀ G, gB = Gs with Gs = P ⊙ (Gp - ⟨P, Gp⟩).
+
+    Lean: AttnSpec.backward; jvp_backward_pairing says it is the transpose of `jvp`.
+    """
+    result = evaluate(dom, p, x, grad_output, with_lse=False).gradient
+    assert result is not None
+    return result

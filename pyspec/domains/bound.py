@@ -1,0 +1,291 @@
+"""Values with error bounds: what a kernel with a declared ledger may return, derived from the spec.
+
+A `Bounded` (value, error) claims |v - x| ≤ error both for the float64 value v held here and for whatever
+the kernel computes, x being exact. Rules: a dot or sum of n terms errs by n·u·Σ|a||b| in any order
+(Jeannerod & Rump), each rounding by u|x| plus an absolute slack near zero, and a result that may pass the
+format's largest number has an infinite error. Softmax is bounded in the log domain, so weights stay in
+[0, 1] however large the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyspec.domain import Domain
+from pyspec.formats import FLOAT64, Format
+from pyspec.ledger import NUMPY_FLOAT64, Ledger
+
+# The bound is itself computed in float64 with a few roundings per operation; this covers them all.
+_OWN_ROUNDING = 1.0 + 2.0**-20
+# Past this log-domain width an interval says nothing, and exp would overflow.
+_HOPELESS = 300.0
+# Extra roundings a kernel may spend on placing the scale: split over query and key (two roots, two
+# products), or after the product.
+_SCALE_ROUNDINGS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Bounded:
+    """Float64 values and absolute errors of the same shape; `error` None means exact."""
+
+    value: np.ndarray
+    error: np.ndarray | None = None
+
+    @property
+    def bound(self) -> np.ndarray:
+        """The error as an array."""
+        return np.zeros_like(self.value) if self.error is None else self.error
+
+    @property
+    def magnitude(self) -> np.ndarray:
+        """An upper bound of |exact|."""
+        return np.abs(self.value) if self.error is None else np.abs(self.value) + self.error
+
+    @property
+    def computed(self) -> np.ndarray:
+        """An upper bound of |what the kernel holds|."""
+        return np.abs(self.value) if self.error is None else np.abs(self.value) + 2 * self.error
+
+
+def _t(a: np.ndarray) -> np.ndarray:
+    return np.swapaxes(a, -1, -2)
+
+
+class BoundDomain(Domain[Bounded]):
+    """The spec over `Bounded` matrices under one ledger."""
+
+    name = "bound"
+
+    def __init__(self, ledger: Ledger = NUMPY_FLOAT64) -> None:
+        self.ledger = ledger
+        self.unit = max(ledger.compute_format.unit_roundoff, FLOAT64.unit_roundoff)
+        self.tiny = ledger.compute_format.tiny
+
+    def lift(self, array: np.ndarray) -> Bounded:
+        return Bounded(np.asarray(array, dtype=np.float64))
+
+    def lower(self, a: Bounded) -> tuple[np.ndarray, np.ndarray]:
+        """Values and errors, the latter with the bound's own rounding covered."""
+        return a.value, a.bound * _OWN_ROUNDING
+
+    # roundings
+
+    def _rounded(self, value: np.ndarray, error: np.ndarray, fmt: Format, times: float = 1.0) -> np.ndarray:
+        size = np.abs(value) + error
+        error = error + times * (fmt.unit_roundoff * size + fmt.tiny)
+        # NaN here comes from inf - inf or 0 · inf in the bound: nothing can be promised.
+        return np.where(np.isnan(error) | (size >= fmt.largest), np.inf, error)
+
+    def _stored(self, stage: str, value: np.ndarray, error: np.ndarray) -> Bounded:
+        if stage in self.ledger.stores:
+            error = self._rounded(value, error, self.ledger.storage_format)
+        return Bounded(value, error)
+
+    def _elementwise(self, stage: str, value: np.ndarray, error: np.ndarray) -> Bounded:
+        error = self._rounded(value, error, self.ledger.compute_format)
+        return self._stored(stage, value, error)
+
+    # products and sums
+
+    def _product(self, stage: str, a: Bounded, b: Bounded, row_weights: np.ndarray | None = None) -> Bounded:
+        """A B. `row_weights` counts extra roundings to storage of the running sum, per term."""
+        terms = a.value.shape[-1]
+        roundings = terms + (_SCALE_ROUNDINGS if stage == "dot" else 0)
+        left = a.computed * (roundings * self.unit)
+        if row_weights is not None:
+            left = left + a.computed * (row_weights * self.ledger.storage_format.unit_roundoff)
+        if a.error is not None:
+            left = left + a.error
+        with np.errstate(all="ignore"):
+            value = a.value @ b.value
+            error = left @ b.computed
+            if b.error is not None:
+                error = error + a.magnitude @ b.error
+            # The error is at least roundings·u·Σ|a||b|, so this over-estimates every partial sum.
+            partial = error / (max(roundings, 1) * self.unit)
+            if row_weights is not None:
+                partial = np.where(a.computed @ b.computed >= self.ledger.storage_format.largest, np.inf, 0.0)
+            error = error + terms * self.tiny
+            error[~np.isfinite(value) | ~(partial < self.ledger.compute_format.largest)] = np.inf
+        return self._stored(stage, np.nan_to_num(value, posinf=0.0, neginf=0.0), error)
+
+    def mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
+        return self._product(stage, a, b)
+
+    def mul_t(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
+        return self._product(stage, a, Bounded(_t(b.value), None if b.error is None else _t(b.error)))
+
+    def t_mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
+        flipped = Bounded(_t(a.value), None if a.error is None else _t(a.error))
+        tile = self.ledger.gradient_tile
+        if tile is None or stage not in ("grad_key", "grad_value"):
+            return self._product(stage, flipped, b)
+        queries = a.value.shape[-2]
+        tiles = -(-queries // tile)
+        weights = tiles - np.arange(queries, dtype=np.float64) // tile
+        out = self._product(stage, flipped, b, weights)
+        assert out.error is not None
+        return Bounded(out.value, out.error + tiles * self.ledger.storage_format.tiny)
+
+    def add(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
+        return self._elementwise(stage, a.value + b.value, a.bound + b.bound)
+
+    def hadamard(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            error = a.bound * b.computed + a.magnitude * b.bound
+            return self._elementwise(stage, a.value * b.value, error)
+
+    def times(self, stage: str, c: float, a: Bounded) -> Bounded:
+        # c itself is rounded to the accumulation format once.
+        with np.errstate(all="ignore"):
+            error = a.bound * abs(c) + self.unit * abs(c) * a.computed
+            return self._elementwise(stage, a.value * c, error)
+
+    def take(self, a: Bounded, heads: np.ndarray) -> Bounded:
+        return Bounded(a.value[:, heads], None if a.error is None else a.error[:, heads])
+
+    def sum_axis(self, stage: str, a: Bounded, axis: int) -> Bounded:
+        terms = a.value.shape[axis]
+        with np.errstate(all="ignore"):
+            error = a.bound + terms * self.unit * a.computed + self.tiny
+            total = a.value.sum(axis=axis, keepdims=True)
+            return self._stored(stage, total, error.sum(axis=axis, keepdims=True))
+
+    def settle(self, stage: str, a: Bounded) -> Bounded:
+        return self._stored(stage, a.value, a.bound)
+
+    def stack_heads(self, parts: list[Bounded]) -> Bounded:
+        value = np.concatenate([p.value for p in parts], axis=1)
+        return Bounded(value, np.concatenate([p.bound for p in parts], axis=1))
+
+    # softmax, in the log domain
+
+    def _log_widths(self, visible: np.ndarray, s: Bounded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shifted scores, numerators, and half-widths δ: a kernel's numerator is within e^±δ of the exact one."""
+        top = np.max(s.value, axis=-1, keepdims=True, initial=-np.inf, where=visible)
+        top[top == -np.inf] = 0.0
+        with np.errstate(all="ignore"):
+            t = np.where(visible, s.value - top, -np.inf)
+            numerators = np.exp(t)
+            error = np.where(visible, s.bound, 0.0)
+            worst = np.max(error, axis=-1, keepdims=True, initial=0.0)
+            distance = np.where(visible, np.abs(t), 0.0)
+            rescales = 0 if self.ledger.key_tile is None else -(-s.value.shape[-1] // self.ledger.key_tile)
+            spread = np.max(distance, axis=-1, keepdims=True, initial=0.0) if rescales else 0.0
+            roundings = self.ledger.exp_argument_roundings * (distance + error + worst) + self.ledger.exp_error
+            roundings = roundings + rescales * (self.ledger.exp_error + 1) + spread
+            delta = error + self.unit * roundings
+        return t, numerators, np.where(visible, delta, 0.0)
+
+    def softmax(self, visible: np.ndarray, s: Bounded) -> Bounded:
+        _, numerators, delta = self._log_widths(visible, s)
+        keys = visible.shape[-1]
+        total = numerators.sum(axis=-1, keepdims=True)
+        p = numerators / np.where(total == 0.0, 1.0, total)
+        if keys == 0:
+            return Bounded(p, np.zeros_like(p))
+        u, slop = self.unit, (keys + 2) * FLOAT64.unit_roundoff
+        with np.errstate(all="ignore"):
+            # A weight that underflowed here may still be a number for a kernel whose logits are off by δ.
+            up, down = np.maximum(p, np.where(visible, FLOAT64.tiny, 0.0)) * np.exp(delta), p * np.exp(-delta)
+            others_low = down.sum(axis=-1, keepdims=True) * (1 - slop) - down
+            others_high = up.sum(axis=-1, keepdims=True) * (1 + slop) - up
+            rounding = (keys + 3) * u
+            upper = up / (up + np.maximum(others_low, 0.0)) * (1 + rounding)
+            lower = down / (down + np.maximum(others_high, 0.0)) * (1 - rounding)
+            error = np.maximum(upper - p, p - lower)
+            # The widths are centred on float64 values rather than on exact ones.
+            worst = np.max(delta, axis=-1, keepdims=True, initial=0.0)
+            error = error * np.exp(4 * worst * (FLOAT64.unit_roundoff / u))
+            slack = (keys + 4) * self.tiny
+            hopeless = ~(worst < _HOPELESS)
+            error = np.where(hopeless, 1.0, np.minimum(error, 1.0)) * (1 + rounding) + slack
+            # A score that may overflow makes the whole row infinity less infinity.
+            broken = ~np.isfinite(worst)
+            error = np.where(broken, np.inf, error)
+        return self._stored_visible("weights", visible | broken, p, error)
+
+    def _stored_visible(self, stage: str, visible: np.ndarray, value: np.ndarray, error: np.ndarray) -> Bounded:
+        stored = self._stored(stage, value, error)
+        return Bounded(stored.value, np.where(visible, stored.bound, 0.0))
+
+    def lse(self, visible: np.ndarray, s: Bounded) -> Bounded:
+        top = np.max(s.value, axis=-1, keepdims=True, initial=-np.inf, where=visible)
+        _, numerators, delta = self._log_widths(visible, s)
+        total = numerators.sum(axis=-1, keepdims=True)
+        empty = ~visible.any(axis=-1, keepdims=True)
+        with np.errstate(all="ignore"):
+            value = np.where(empty, -np.inf, top + np.log(np.where(empty, 1.0, total)))
+            p = numerators / np.where(empty, 1.0, total)
+            widening = np.log((p * np.exp(delta)).sum(axis=-1, keepdims=True))
+            keys = visible.shape[-1]
+            error = widening + (keys + 1) * self.unit + (keys + 4) * self.tiny
+            size = np.abs(value) + np.abs(top) + error + 4 * math.log(keys + 1) + 4
+            error = error + self.unit * size
+            error = np.where(np.isnan(error), np.inf, error)
+        error = np.where(empty, 0.0, error)
+        stored = self._stored("lse", np.where(empty, 0.0, value), error)
+        return Bounded(value, np.where(empty, 0.0, stored.bound))
+
+    def center(self, weights: Bounded, x: Bounded) -> Bounded:
+        return self._center("weights_grad", weights, x, self._row_dots(weights, x))
+
+    # the ledger's ways through the backward pass
+
+    def output(self, consumed: Bounded, value: Bounded) -> Bounded:
+        return self._product("output", self.backward_consumed(consumed), value)
+
+    def backward_consumed(self, consumed: Bounded) -> Bounded:
+        return self._stored_visible("consumed", consumed.computed > 0, consumed.value, consumed.bound)
+
+    def backward_weights(self, visible: np.ndarray, scores: Bounded, weights: Bounded) -> Bounded:
+        if self.ledger.weights == "saved":
+            return weights
+        lse = self.lse(visible, scores)
+        with np.errstate(all="ignore"):
+            gap = np.where(visible, np.abs(scores.value - np.where(np.isfinite(lse.value), lse.value, 0.0)), 0.0)
+            delta = scores.bound + lse.bound
+            roundings = self.ledger.exp_argument_roundings * (gap + delta) + self.ledger.exp_error
+            delta = delta + self.unit * roundings
+            error = np.maximum(weights.value, FLOAT64.tiny) * np.expm1(delta) + 4 * self.tiny
+            error = np.maximum(error * np.exp(4 * delta * (FLOAT64.unit_roundoff / self.unit)), 0.0)
+            error = np.where(~(delta < _HOPELESS), np.inf, error)
+        broken = np.isinf(weights.bound)
+        return Bounded(weights.value, np.where(broken, np.inf, np.where(visible, error, 0.0)))
+
+    def scores_grad(self, weights: Bounded, weights_grad: Bounded, output: Bounded, grad_output: Bounded) -> Bounded:
+        delta = self._row_dots(weights, weights_grad)
+        if self.ledger.delta == "output":
+            contracted = self._row_dots(grad_output, output)
+            # Both are the same exact number, so one value may carry the other's error.
+            own = self._float64_row_dots(weights, weights_grad)
+            delta = Bounded(delta.value, np.maximum(contracted.bound, own))
+        return self._center("scores_grad", weights, weights_grad, delta)
+
+    def _float64_row_dots(self, a: Bounded, b: Bounded) -> np.ndarray:
+        """Error of this module's own float64 value of the row dots."""
+        ratio = FLOAT64.unit_roundoff / self.unit
+        return self._row_dots(a, b).bound * ratio
+
+    def _row_dots(self, a: Bounded, b: Bounded) -> Bounded:
+        terms = a.value.shape[-1]
+        with np.errstate(all="ignore"):
+            each = a.bound * b.computed + a.magnitude * b.bound
+            each = each + (terms * self.unit) * (a.computed * b.computed) + self.tiny
+            value = (a.value * b.value).sum(axis=-1, keepdims=True)
+            error = each.sum(axis=-1, keepdims=True)
+        return Bounded(np.nan_to_num(value), np.where(np.isnan(error) | ~np.isfinite(value), np.inf, error))
+
+    def _center(self, stage: str, weights: Bounded, x: Bounded, delta: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            difference = x.value - delta.value
+            spread = self._rounded(difference, x.bound + delta.bound, self.ledger.compute_format)
+            error = weights.bound * (np.abs(difference) + 2 * spread) + weights.magnitude * spread
+            value = weights.value * difference
+            error = self._rounded(value, error, self.ledger.compute_format)
+        hidden = weights.computed == 0
+        stored = self._stored(stage, value, error)
+        return Bounded(stored.value, np.where(hidden, 0.0, stored.bound))
