@@ -67,6 +67,6 @@ class OwnFault(CertifyError):
 
 
 def did_you_mean(value: str, known: Iterable[str], limit: int = 3) -> str:
-    """" (did you mean X or Y?)" for the closest known names, or the empty string."""
+    """Text such as " (did you mean X or Y?)" for the closest known names, or the empty string."""
     close = difflib.get_close_matches(value, list(known), n=limit, cutoff=0.5)
     return f" (did you mean {' or '.join(close)}?)" if close else ""
