@@ -17,6 +17,6 @@ def multiplier [Zero R] [One R] [Sub R] [Inv R] (keep : Mat Bool m n) (probabili
   fun i j => if keep i j then (1 - probability)⁻¹ else 0
 
 /-- The multiplier of evaluation mode: 1 everywhere. -/
-def off [One R] : Mat R m n := fun _ _ => 1
+def Dropout.off [One R] : Mat R m n := fun _ _ => 1
 
 end AttnSpec

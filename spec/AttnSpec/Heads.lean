@@ -41,6 +41,11 @@ def HeadInputs.head (headMap : Fin hQ → Fin hK) (x : HeadInputs R hQ hK nQ nK 
     Inputs R nQ nK d dv :=
   ⟨x.query h, x.key (headMap h), x.value (headMap h), x.bias h⟩
 
+/-- The inputs with one copy of each shared head for every query head that reads it. -/
+def HeadInputs.repeated (headMap : Fin hQ → Fin hK) (x : HeadInputs R hQ hK nQ nK d dv) :
+    HeadInputs R hQ hQ nQ nK d dv :=
+  ⟨x.query, repeatHeads headMap x.key, repeatHeads headMap x.value, x.bias⟩
+
 namespace Heads
 variable [Zero R] [Add R] [Mul R] [Inv R] [Exp R]
 
