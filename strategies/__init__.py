@@ -1,0 +1,31 @@
+"""Calls to try: one sampler of shapes, head maps, masks, values and gradients, and a reducer of failing calls.
+
+Structure is drawn, values are filled from a seed. Needs pyspec and hypothesis, and no torch.
+"""
+
+from strategies.at import call_at, plan_at
+from strategies.choosing import Chooser
+from strategies.features import Features
+from strategies.hypothesis_calls import attention_calls, axes, call_plans, gradients, head_maps, values, visibilities
+from strategies.plan import CallPlan, build, draw_plan
+from strategies.profiles import PROFILES, Profile, small
+
+__all__ = [
+    "PROFILES",
+    "CallPlan",
+    "Chooser",
+    "Features",
+    "Profile",
+    "attention_calls",
+    "axes",
+    "build",
+    "call_at",
+    "call_plans",
+    "draw_plan",
+    "gradients",
+    "head_maps",
+    "plan_at",
+    "small",
+    "values",
+    "visibilities",
+]

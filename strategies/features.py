@@ -1,0 +1,52 @@
+"""What may be drawn: a subject's claims, as a filter on plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspec.call import LAYOUTS, MASK_ENCODINGS
+from pyspec.formats import FORMATS
+from strategies.choosing import one_of
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a drawn call may contain; everything is on by default.
+
+    dtypes, encodings, layouts: names that may be drawn, simplest first. gradients: calls carry a grad_output
+    (always when on, never when off). bias, value_width_differs, grouped_heads, any_head_map,
+    dropout_multiplier, empty_rows, zero_sizes, any_scale: may the call have it. Raises ValueError for an
+    unknown or missing name.
+    """
+
+    dtypes: tuple[str, ...] = tuple(FORMATS)
+    encodings: tuple[str, ...] = MASK_ENCODINGS
+    layouts: tuple[str, ...] = LAYOUTS
+    gradients: bool = True
+    bias: bool = True
+    value_width_differs: bool = True
+    grouped_heads: bool = True
+    any_head_map: bool = True
+    dropout_multiplier: bool = True
+    empty_rows: bool = True
+    zero_sizes: bool = True
+    any_scale: bool = True
+
+    def __post_init__(self) -> None:
+        known = {"dtypes": tuple(FORMATS), "encodings": MASK_ENCODINGS, "layouts": LAYOUTS}
+        for field, options in known.items():
+            names = getattr(self, field)
+            if not isinstance(names, tuple) or not names:
+                raise ValueError(f"features.{field} = {names!r}: expected a tuple of at least one name")
+            for name in names:
+                one_of(f"features.{field}", name, options)
+
+    @property
+    def any_mask(self) -> bool:
+        """Can a mask of any pattern be passed?"""
+        return "bool" in self.encodings or "additive" in self.encodings
+
+    @property
+    def any_bias(self) -> bool:
+        """Can a bias be passed?"""
+        return self.bias and "additive" in self.encodings

@@ -1,0 +1,23 @@
+"""Memory layouts in which a subject is handed its tensors."""
+
+from __future__ import annotations
+
+from pyspec.call import MASK_LAYOUTS, Layout
+from strategies.choosing import Chooser, weighted
+from strategies.features import Features
+
+_SCHEMES = weighted(("plain", 4), ("same", 2), ("mixed", 2))
+_MASKS = weighted((MASK_LAYOUTS[0], 4), *((name, 1) for name in MASK_LAYOUTS[1:]))
+
+
+def draw_layout(choose: Chooser, features: Features) -> Layout:
+    """A layout for query, key, value and mask: plain in half of the calls, else one for all, or one for each."""
+    names = features.layouts
+    mask = choose("layout.mask", _MASKS)
+    scheme = choose("layout", _SCHEMES) if len(names) > 1 else "plain"
+    if scheme == "plain":
+        return Layout(names[0], names[0], names[0], mask)
+    if scheme == "same":
+        name = choose("layout.all", names[1:])
+        return Layout(name, name, name, mask)
+    return Layout(choose("layout.query", names), choose("layout.key", names), choose("layout.value", names), mask)

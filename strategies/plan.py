@@ -1,0 +1,180 @@
+"""The plan of a call: its structure by name, drawn by one sampler; `build` fills it from its seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pyspec.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
+from pyspec.dropout import multiplier
+from pyspec.formats import get_format
+from pyspec.scale import default_scale
+from strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
+from strategies.choosing import Chooser, weighted
+from strategies.features import Features
+from strategies.gradients import GRADIENT_OPTIONS, build_gradient
+from strategies.head_maps import draw_heads
+from strategies.layouts import draw_layout
+from strategies.masks import MASK_AXES, MaskPlan, build_mask, draw_mask
+from strategies.profiles import Profile, get_profile
+from strategies.shapes import draw_axes
+from strategies.values import VALUE_OPTIONS, build_values
+
+SEEDS = range(2**32)
+SCALES: tuple[float | None, ...] = (None, 1.0, 0.5, 0.125, 3.0, -0.25, 0.0, 64.0)
+_SCALE_OPTIONS = weighted((None, 9), *((value, 1) for value in SCALES[1:]))
+DROPOUTS = ("none", "all_kept", "p=0.2", "p=0.5", "p=0.9")
+_PROBABILITIES = {"all_kept": 0.0, "p=0.2": 0.2, "p=0.5": 0.5, "p=0.9": 0.9}
+_DROPOUT_OPTIONS = weighted(("none", 12), ("p=0.5", 1), ("p=0.2", 1), ("p=0.9", 1), ("all_kept", 1))
+# Few masks can be said without a mask: those that can, mostly are.
+_ENCODING_WEIGHTS = {"none": 4, "bool": 2, "additive": 1, "causal_flag": 4}
+# One stream of random numbers a part, so that no part depends on how much another one draws.
+_STREAMS = ("mask", "bias", "values", "gradient", "dropout")
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """The structure of a call. Equal plans build the same call, bit for bit.
+
+    gradient is None for a call without grad_output. bias_broadcast: axes that the bias stores with length 1.
+    lost_rows: the dropout loses every key of some rows.
+    """
+
+    axes: Axes
+    dtype: str = "float32"
+    head_map: tuple[int, ...] = (0,)
+    head_map_kind: str = "grouped"
+    mask: MaskPlan = field(default_factory=lambda: MaskPlan("full"))
+    values: str = "zeros"
+    bias: str = "none"
+    bias_broadcast: tuple[str, ...] = MASK_AXES
+    scale: float | None = None
+    gradient: str | None = None
+    dropout: str = "none"
+    lost_rows: bool = False
+    encoding: str = "bool"
+    layout: Layout = field(default_factory=Layout)
+    seed: int = 0
+
+    def labels(self) -> dict[str, str]:
+        """Names of everything that was drawn: the origin of the call, and what coverage is counted by."""
+        a, m = self.axes, self.mask
+        return {
+            "dtype": self.dtype,
+            "mask": m.family,
+            "mask_variant": str(m.variant),
+            "mask_broadcast": "+".join(m.broadcast) or "none",
+            "emptied_rows": m.emptied if m.emptied == "none" else f"{m.emptied} {m.emptied_rows}",
+            "values": self.values,
+            "bias": self.bias,
+            "bias_broadcast": "+".join(self.bias_broadcast) or "none",
+            "scale": "default" if self.scale is None else str(self.scale),
+            "gradient": self.gradient or "none",
+            "dropout": self.dropout + (" lost_rows" if self.lost_rows else ""),
+            "encoding": self.encoding,
+            "layout": "/".join((self.layout.query, self.layout.key, self.layout.value)),
+            "mask_layout": self.layout.mask,
+            "head_map": self.head_map_kind,
+            "batch": str(a.batch),
+            "heads": f"{a.query_heads}/{a.key_heads}",
+            "queries": str(a.queries),
+            "keys": str(a.keys),
+            "widths": f"{a.key_width}/{a.value_width}",
+            "fill_seed": str(self.seed),
+        }
+
+
+def draw_plan(choose: Chooser, profile: str | Profile = "pr", features: Features | None = None) -> CallPlan:
+    """Draw a plan that the profile and the features allow."""
+    profile, features = get_profile(profile), features or Features()
+    dtype = choose("dtype", features.dtypes)
+    kind, key_heads, head_map = draw_heads(choose, profile, features)
+    axes = draw_axes(choose, profile, features, len(head_map), key_heads)
+    mask = draw_mask(choose, axes, features)
+    values = choose("values", VALUE_OPTIONS)
+    bias: str = "none"
+    bias_broadcast: tuple[str, ...] = MASK_AXES
+    if features.any_bias:
+        bias = choose("bias", BIAS_OPTIONS)
+        if bias != "none":
+            bias_broadcast = choose("bias_broadcast", broadcasts(bias))
+    scale = choose("scale", _SCALE_OPTIONS) if features.any_scale else None
+    gradient = choose("gradient", GRADIENT_OPTIONS) if features.gradients else None
+    dropout, lost_rows = "none", False
+    if features.dropout_multiplier:
+        dropout = choose("dropout", _DROPOUT_OPTIONS)
+        lost_rows = dropout not in ("none", "all_kept") and choose("lost_rows", (False, True))
+    return CallPlan(
+        axes=axes,
+        dtype=dtype,
+        head_map=head_map,
+        head_map_kind=kind,
+        mask=mask,
+        values=values,
+        bias=bias,
+        bias_broadcast=bias_broadcast,
+        scale=scale,
+        gradient=gradient,
+        dropout=dropout,
+        lost_rows=lost_rows,
+        encoding=choose("encoding", _encodings(mask, bias, features)),
+        layout=draw_layout(choose, features),
+        seed=choose("seed", SEEDS),
+    )
+
+
+def _encodings(mask: MaskPlan, bias: str, features: Features) -> tuple[str, ...]:
+    """Encodings that can carry this mask and bias, in the order of the features."""
+    fitting = {"additive"}
+    if bias == "none":
+        fitting.add("bool")
+        if mask.emptied == "none" and mask.family == "full":
+            fitting.add("none")
+        if mask.emptied == "none" and mask.family == "causal_upper_left":
+            fitting.add("causal_flag")
+    return weighted(*((name, _ENCODING_WEIGHTS[name]) for name in features.encodings if name in fitting))
+
+
+def build(plan: CallPlan) -> AttentionCall:
+    """The call of a plan; a pure function."""
+    axes, dtype = plan.axes, plan.dtype
+    get_format(dtype)
+    streams = {name: n for n, name in enumerate(_STREAMS)}
+
+    def rng(part: str) -> np.random.Generator:
+        return np.random.default_rng((plan.seed, streams[part]))
+
+    scale = default_scale(axes.key_width) if plan.scale is None else plan.scale
+    visibility = build_mask(plan.mask, axes, rng("mask"))
+    query, key, value = build_values(plan.values, axes, dtype, scale, rng("values"))
+    bias = None
+    if plan.bias != "none":
+        bias = build_bias(plan.bias, plan.bias_broadcast, axes, visibility.mask, dtype, rng("bias"))
+    grad = None
+    if plan.gradient is not None:
+        shape = (axes.batch, axes.query_heads, axes.queries, axes.value_width)
+        grad = build_gradient(plan.gradient, shape, dtype, rng("gradient"))
+    return AttentionCall(
+        query=query,
+        key=key,
+        value=value,
+        dtype=dtype,
+        visibility=Visibility(visibility.mask, visibility.query_valid),
+        head_map=plan.head_map,
+        bias=bias,
+        scale=Scale(plan.scale),
+        dropout=_dropout(plan, rng("dropout")) if plan.dropout != "none" else None,
+        grad_output=grad,
+        encoding=plan.encoding,
+        layout=plan.layout,
+        origin=plan.labels(),
+    )
+
+
+def _dropout(plan: CallPlan, rng: np.random.Generator) -> Dropout:
+    a, probability = plan.axes, _PROBABILITIES[plan.dropout]
+    keep = rng.random((a.batch, a.query_heads, a.queries, a.keys)) >= probability
+    if plan.lost_rows:
+        keep &= rng.random((a.batch, a.query_heads, a.queries, 1)) < 0.7
+    return Dropout(probability, multiplier(keep, probability))

@@ -1,0 +1,59 @@
+"""Shapes: sizes of a call, around tile edges, within the limits of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from pyspec.call import Axes
+from strategies.choosing import Chooser, weighted
+from strategies.features import Features
+from strategies.profiles import Profile
+
+ZEROED = ("queries", "keys", "batch", "key_width", "value_width")
+
+
+@lru_cache(maxsize=4096)
+def _fitting(options: tuple[int, ...], limit: int) -> tuple[int, ...]:
+    # Options are ascending; the smallest is always allowed.
+    return tuple(n for n in options if n <= limit) or options[:1]
+
+
+@lru_cache(maxsize=1024)
+def _value_widths(options: tuple[int, ...], key_width: int) -> tuple[int, ...]:
+    # Equal widths in about half of the calls; ascending, so that shrinking still ends at width 1.
+    return tuple(sorted(options + (key_width,) * len(options)))
+
+
+@lru_cache(maxsize=16)
+def _zero_options(empty_rows: bool) -> tuple[str, ...]:
+    names = tuple(n for n in ZEROED if empty_rows or n != "keys")
+    return weighted(("none", 120 - len(names)), *((n, 1) for n in names))
+
+
+def draw_axes(choose: Chooser, profile: Profile, features: Features, query_heads: int, key_heads: int) -> Axes:
+    """Sizes with the given heads. One axis is zero in about 1 of 24 calls when features.zero_sizes is on."""
+    share = choose("share", profile.shares)
+    # Widths cost far less than lengths: their limit is cut to a quarter at most.
+    scores, elements = profile.scores // share, profile.elements // min(share, 4)
+    batch = choose("batch", profile.batches)
+    keys = choose("keys", _fitting(profile.lengths, scores // (batch * query_heads)))
+    queries = choose("queries", _fitting(profile.lengths, scores // (batch * query_heads * keys)))
+    rows = batch * max(query_heads * queries, key_heads * keys)
+    widths = _fitting(profile.widths, elements // rows)
+    key_width = choose("key_width", widths)
+    value_width = choose("value_width", _value_widths(widths, key_width)) if features.value_width_differs else key_width
+    axes = Axes(batch, query_heads, key_heads, queries, keys, key_width, value_width)
+    if features.zero_sizes:
+        # Without empty rows there is at least one key: a query over no keys has an empty row.
+        zero = choose("zero", _zero_options(features.empty_rows))
+        if zero != "none":
+            axes = zeroed(axes, zero, both_widths=not features.value_width_differs)
+    return axes
+
+
+def zeroed(axes: Axes, axis: str, *, both_widths: bool = False) -> Axes:
+    """The same sizes with one axis of length zero (both widths, where they may not differ)."""
+    if both_widths and axis in ("key_width", "value_width"):
+        return replace(axes, key_width=0, value_width=0)
+    return replace(axes, **{axis: 0})
