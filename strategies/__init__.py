@@ -5,10 +5,12 @@ Structure is drawn, values are filled from a seed. Needs pyspec and hypothesis, 
 
 from strategies.at import call_at, plan_at
 from strategies.choosing import Chooser
+from strategies.coverage import traits
 from strategies.features import Features
 from strategies.hypothesis_calls import attention_calls, axes, call_plans, gradients, head_maps, values, visibilities
 from strategies.plan import CallPlan, build, draw_plan
 from strategies.profiles import PROFILES, Profile, small
+from strategies.reduce import reduce_call
 
 __all__ = [
     "PROFILES",
@@ -25,7 +27,9 @@ __all__ = [
     "gradients",
     "head_maps",
     "plan_at",
+    "reduce_call",
     "small",
+    "traits",
     "values",
     "visibilities",
 ]

@@ -14,7 +14,7 @@ from strategies.choosing import Chooser, one_of
 from strategies.features import Features
 from strategies.gradients import GRADIENT_OPTIONS, GRADIENT_PROFILES, build_gradient
 from strategies.head_maps import draw_heads
-from strategies.masks import MASK_FAMILIES, build_mask, draw_mask
+from strategies.masks import build_mask, draw_mask
 from strategies.plan import SEEDS, CallPlan, build, draw_plan
 from strategies.profiles import Profile, get_profile
 from strategies.shapes import draw_axes
@@ -32,7 +32,11 @@ def hypothesis_chooser(draw: st.DrawFn) -> Chooser:
     """A chooser that lets Hypothesis pick, and shrink towards the first option."""
 
     def choose(name: str, options: Sequence[T], /) -> T:
-        return draw(_sampled(options if isinstance(options, range) else tuple(options)))
+        if isinstance(options, range) and len(options) > 1:
+            return draw(_sampled(options))
+        # A single option would be no choice at all to Hypothesis, which takes fewer choices for simpler: a large
+        # size that leaves one option for the next would then beat a small one. Doubled, it counts like any other.
+        return draw(_sampled(tuple(options) * (2 if len(options) == 1 else 1)))
 
     return choose
 
@@ -123,9 +127,3 @@ def gradients(
         return build_gradient(profile, shape, dtype, np.random.default_rng(choose("seed", SEEDS)))
 
     return cotangents()
-
-
-__all__ = [
-    "MASK_FAMILIES", "attention_calls", "axes", "call_plans", "gradients", "head_maps", "hypothesis_chooser", "values",
-    "visibilities",
-]  # fmt: skip
