@@ -1,0 +1,45 @@
+"""How many cases a property gets, by profile."""
+
+from __future__ import annotations
+
+import hashlib
+
+from certify.properties.model import Property
+
+PROFILES = ("smoke", "pr", "release")
+
+_CASES = {"smoke": 6, "pr": 40, "release": 400}
+
+# Checks that run a subject several times on one call see more of it per case.
+_SMALL_SHARE = 0.75
+
+# A property whose cases all fall outside the claim is given this many times its budget before it counts as not run.
+PATIENCE = 8
+
+AUDIT_SHARE = 0.05
+
+
+def cases_for(prop: Property, profile: str, examples: int | None = None) -> int:
+    """Cases of a property for each dtype: `examples` when given, otherwise the profile's budget."""
+    if examples is not None:
+        return examples
+    count = _CASES[profile]
+    return max(3, int(count * _SMALL_SHARE)) if prop.small else count
+
+
+def seed_for(seed: int, property_id: str, dtype: str) -> int:
+    """The generator seed of one property and dtype: a stable hash, so that input i can be drawn anywhere."""
+    digest = hashlib.sha256(f"attnspec\0{seed}\0{property_id}\0{dtype}".encode()).digest()
+    return int.from_bytes(digest[:7], "little")
+
+
+def audited(seed: int, tested: list[int]) -> list[int]:
+    """The indices of a pair's cases that are run again: about one in twenty, at least one, chosen by hash."""
+    if not tested:
+        return []
+    count = max(1, round(AUDIT_SHARE * len(tested)))
+
+    def rank(index: int) -> bytes:
+        return hashlib.sha256(f"audit\0{seed}\0{index}".encode()).digest()
+
+    return sorted(sorted(tested, key=rank)[:count])

@@ -1,0 +1,104 @@
+"""From a refuting call to a small one that is refuted in the same way."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+from certify.isolate import IsolatedSubject
+from certify.properties.model import Bench, Outcome, Property
+from certify.subject import Subject
+from pyspec import AttentionCall, call_to_json
+
+REDUCTION_SECONDS = 20.0
+REDUCTION_CALL_SECONDS = 5.0
+
+Reduce = Callable[[AttentionCall, Callable[[AttentionCall], bool]], AttentionCall]
+
+
+def kind(outcome: Outcome) -> frozenset[str]:
+    """What is wrong, without numbers: the tensors out of bounds, or the words of the complaint."""
+    if outcome.broken is not None:
+        return frozenset({"broken: " + re.sub(r"[-+]?\d[\d.e+-]*|\[[^]]*\]", "#", outcome.broken)[:60]})
+    return frozenset(j.tensor for j in outcome.judgements if not j.inside)
+
+
+def minimise(
+    prop: Property,
+    bench: Bench,
+    reduce: Reduce,
+    call: AttentionCall,
+    outcome: Outcome,
+    reference: Subject | None,
+    seconds: float = REDUCTION_SECONDS,
+) -> tuple[AttentionCall, Outcome]:
+    """The smallest call found within the time, and its outcome. The call given counts as found.
+
+    A candidate counts only when the same kind of failure is seen again; when it is still a call that the property
+    speaks of, wherever `prepare` can tell (it leaves its own results alone); and when the reference does not fail
+    on it too: what refutes a right kernel is no bug of this one.
+    """
+    wanted = kind(outcome)
+    deadline = time.monotonic() + seconds
+    best = [(call, outcome)]
+    stable = _is_fixed(prop, call)
+    right = None if reference is None else Bench(reference, reference.ledger)
+
+    def fails(candidate: AttentionCall) -> bool:
+        if time.monotonic() > deadline or bench.uncovered(candidate) is not None:
+            return False
+        if stable and not _is_fixed(prop, candidate):
+            return False
+        found = _checked(prop, bench, candidate)
+        if found is None or not found.refuted or not (kind(found) & wanted):
+            return False
+        if right is not None and right.uncovered(candidate) is None:
+            expected = _checked(prop, right, candidate)
+            if expected is None or expected.refuted:
+                return False
+        best[0] = (candidate, found)
+        return True
+
+    subject = bench.subject
+    patience = subject.timeout if isinstance(subject, IsolatedSubject) else None
+    try:
+        if isinstance(subject, IsolatedSubject):
+            subject.timeout = min(subject.timeout, REDUCTION_CALL_SECONDS)
+        smallest = reduce(call, fails)
+    finally:
+        if isinstance(subject, IsolatedSubject) and patience is not None:
+            subject.timeout = patience
+    if smallest is best[0][0]:
+        return best[0]
+    # The reducer answers with a call it has seen fail; its outcome is looked up again rather than guessed.
+    again = _checked(prop, bench, smallest)
+    return (smallest, again) if again is not None and again.refuted else best[0]
+
+
+def refutes_reference(prop: Property, reference: Subject | None, call: AttentionCall) -> bool:
+    """Is the right kernel refuted on that call as well? Then the check is wrong, not the subject."""
+    if reference is None:
+        return False
+    bench = Bench(reference, reference.ledger)
+    if bench.uncovered(call) is not None:
+        return False
+    found = _checked(prop, bench, call)
+    return found is not None and found.refuted
+
+
+def _checked(prop: Property, bench: Bench, call: AttentionCall) -> Outcome | None:
+    """The outcome, or None where the check itself cannot be made on such a call."""
+    try:
+        return prop.check(call, bench)
+    except Exception:
+        return None
+
+
+def _is_fixed(prop: Property, call: AttentionCall) -> bool:
+    """Does `prepare` leave the call as it is?"""
+    try:
+        prepared = prop.prepare(call)
+    except Exception:
+        return False
+    return prepared is call or (prepared is not None and call_to_json(prepared) == call_to_json(call))

@@ -1,0 +1,58 @@
+"""Numbers as evidence: decimal for reading, hex for certainty, and ratios that JSON can carry."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pyspec.formats import get_format, to_hex
+
+INFINITE = "infinite"
+
+# A ratio in a file: a finite number, the word "infinite", or null where nothing was judged.
+Ratio = float | str | None
+
+
+def ratio_out(value: float | None) -> Ratio:
+    """A ratio as JSON may carry it: never NaN, never Infinity."""
+    if value is None:
+        return None
+    value = float(value)
+    return value if math.isfinite(value) else INFINITE
+
+
+def ratio_in(value: Ratio) -> float:
+    """The ratio behind its written form; 0 where nothing was judged."""
+    if value is None:
+        return 0.0
+    return math.inf if isinstance(value, str) else float(value)
+
+
+def ratio_text(value: Ratio) -> str:
+    """A ratio for reading."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return "∞"
+    return f"{value:.3f}" if value < 1000 else f"{value:.3g}"
+
+
+def decimal(value: float) -> str:
+    """Shortest decimal that reads back as the same float64."""
+    return repr(float(value))
+
+
+def hex_word(dtype: str, value: float) -> str:
+    """The bit pattern of a value in a format, such as 0x3f80 for 1 in bfloat16."""
+    return "0x" + to_hex(dtype, np.array([value], dtype=np.float64))[0].removeprefix("0x")
+
+
+def ulps(dtype: str, distance: float, at: float) -> float | None:
+    """A distance in units in the last place of the format at that magnitude; None when it is not finite."""
+    if not (math.isfinite(distance) and math.isfinite(at)):
+        return None
+    fmt = get_format(dtype)
+    _, exponent = math.frexp(at) if at else (0.0, -2000)
+    smallest = math.frexp(fmt.tiny)[1]
+    return distance / math.ldexp(1.0, max(exponent, smallest) - fmt.precision)

@@ -1,0 +1,119 @@
+"""What a campaign is made of. Tests replace a part; commands use `default_parts()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from certify.properties.model import Property
+from certify.subject import Capabilities, Subject
+from pyspec import AttentionCall
+
+REFERENCE = "numpy-reference"
+
+
+class SelfCheckReport(Protocol):
+    """What certify.selfcheck returns: which planted bugs were caught, and whether the right kernel passed."""
+
+    @property
+    def passed(self) -> bool: ...
+
+    @property
+    def caught(self) -> tuple[str, ...]: ...
+
+    @property
+    def missed(self) -> tuple[str, ...]: ...
+
+    @property
+    def lines(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The outside world of a campaign.
+
+    load: a subject by name and device. foreign: is it somebody's own code, to be isolated? fresh: the subject in
+    a new process, given a time limit for each call. call_at: (seed, index, profile, capabilities, dtype, small) ->
+    call, a pure function. reduce: (call, fails) -> a smaller call that still fails. self_check: (profile, seed) ->
+    report. reference: a subject that is right, or None.
+    """
+
+    load: Callable[[str, str], Subject]
+    foreign: Callable[[str], bool]
+    fresh: Callable[[str, str, float], Subject]
+    properties: Callable[[], Mapping[str, Property]]
+    call_at: Callable[[int, int, str, Capabilities, str, bool], AttentionCall]
+    reduce: Callable[[AttentionCall, Callable[[AttentionCall], bool]], AttentionCall]
+    self_check: Callable[[str, int], SelfCheckReport]
+    reference: Callable[[], Subject | None]
+
+
+def default_parts() -> Parts:
+    """The real parts, imported when first used: naming them must not load torch."""
+    return Parts(
+        load=_load,
+        foreign=_foreign,
+        fresh=_fresh,
+        properties=_properties,
+        call_at=_call_at,
+        reduce=_reduce,
+        self_check=_self_check,
+        reference=_reference,
+    )
+
+
+def _load(spec: str, device: str) -> Subject:
+    from certify.subjects import load_subject
+
+    return load_subject(spec, device)
+
+
+def _foreign(spec: str) -> bool:
+    from certify.subjects import is_foreign
+
+    return is_foreign(spec)
+
+
+def _fresh(spec: str, device: str, timeout: float) -> Subject:
+    from certify.isolate import IsolatedSubject
+
+    return IsolatedSubject(spec, device, timeout=timeout)
+
+
+def _properties() -> Mapping[str, Property]:
+    from certify.properties import registered
+
+    return registered()
+
+
+def _call_at(seed: int, index: int, profile: str, claims: Capabilities, dtype: str, small: bool) -> AttentionCall:
+    import strategies
+
+    chosen = strategies.PROFILES[profile]
+    return strategies.call_at(seed, index, strategies.small(chosen) if small else chosen, features_of(claims, dtype))
+
+
+def features_of(claims: Capabilities, dtype: str):  # type: ignore[no-untyped-def]
+    """What may be drawn for a subject that claims this much, at one dtype (a strategies.Features)."""
+    from strategies import Features
+
+    shared = {f.name for f in fields(Features)} & {f.name for f in fields(Capabilities)}
+    values = {name: getattr(claims, name) for name in shared}
+    return Features(**{**values, "dtypes": (dtype,)})
+
+
+def _reduce(call: AttentionCall, fails: Callable[[AttentionCall], bool]) -> AttentionCall:
+    import strategies
+
+    return strategies.reduce_call(call, fails)
+
+
+def _self_check(profile: str, seed: int) -> SelfCheckReport:
+    from certify.selfcheck import run_selfcheck
+
+    return run_selfcheck(profile, seed)
+
+
+def _reference() -> Subject | None:
+    return _load(REFERENCE, "cpu")

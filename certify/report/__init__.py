@@ -1,0 +1,1 @@
+"""Reports: each listens to the campaign's events, or renders the certificate that ends it."""
