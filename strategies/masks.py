@@ -141,11 +141,11 @@ _WINDOWS = (
 )  # fmt: skip
 
 _FAMILIES: dict[str, _Family] = {
-    "full": _Family(lambda r, s, v: np.ones((1, 1, 1, 1), dtype=bool), (None,), "bhqk", 5),
+    "full": _Family(lambda r, s, v: np.ones((1, 1, 1, 1), dtype=bool), (None,), "bhqk", 6),
     "empty": _Family(lambda r, s, v: np.zeros((1, 1, 1, 1), dtype=bool), (None,), "bhqk"),
     "random": _Family(lambda r, s, v: r.random((s.b, s.h, s.q, s.k)) < v, (0.5, 0.9, 0.1), "bhqk", 5),
     "single_key": _Family(_single_key, ("first", "middle", "each_row"), "bhq", 2),
-    "causal_upper_left": _Family(lambda r, s, v: vis.upper_left(s.queries, s.keys), weight=4),
+    "causal_upper_left": _Family(lambda r, s, v: vis.upper_left(s.queries, s.keys), weight=6),
     "causal_lower_right": _Family(lambda r, s, v: vis.lower_right(s.queries, s.keys), weight=2),
     "causal_offset": _Family(
         lambda r, s, v: vis.causal(s.queries, s.keys, _offset(v, s)),

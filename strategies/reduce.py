@@ -100,7 +100,7 @@ class _Reducer:
             pass
 
     def shorten(self, *axes: str) -> None:
-        """Delete runs of positions, the same on each of the axes, halving their length; single ones until none can go."""
+        """Delete runs of positions, the same on each axis, halving their length; single ones until none can go."""
         size = max(1, self._length(axes) // 2)
         while True:
             shorter = self._delete_runs(axes, size)

@@ -10,6 +10,7 @@ from strategies.choosing import Chooser, weighted
 from strategies.features import Features
 from strategies.profiles import Profile
 
+_ORDERS = weighted(("keys", 3), ("queries", 1))
 ZEROED = ("queries", "keys", "batch", "key_width", "value_width")
 
 
@@ -37,8 +38,11 @@ def draw_axes(choose: Chooser, profile: Profile, features: Features, query_heads
     # Widths cost far less than lengths: their limit is cut to a quarter at most.
     scores, elements = profile.scores // share, profile.elements // min(share, 4)
     batch = choose("batch", profile.batches)
-    keys = choose("keys", _fitting(profile.lengths, scores // (batch * query_heads)))
-    queries = choose("queries", _fitting(profile.lengths, scores // (batch * query_heads * keys)))
+    # The length drawn first may be any; the other one has to fit beside it.
+    order = choose("order", _ORDERS)
+    first = choose("first_length", _fitting(profile.lengths, scores // (batch * query_heads)))
+    second = choose("second_length", _fitting(profile.lengths, scores // (batch * query_heads * first)))
+    keys, queries = (first, second) if order == "keys" else (second, first)
     rows = batch * max(query_heads * queries, key_heads * keys)
     widths = _fitting(profile.widths, elements // rows)
     key_width = choose("key_width", widths)
