@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -19,7 +19,8 @@ class Capabilities:
     bias: a finite additive bias; bias_gradient: its gradient. value_width_differs: value_width ≠ key_width.
     grouped_heads: equal groups; any_head_map: arbitrary head maps. dropout_multiplier: a realised multiplier
     can be passed. returns_lse: LSE is returned. empty_rows: rows without a visible key follow the zero policy.
-    mask_axes_vary: masks may vary along every axis. any_scale: a scale other than the default may be given.
+    isolates_poison: NaN and infinities in keys and values that nobody sees stay without effect.
+    any_scale: a scale other than the default may be given.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
@@ -37,6 +38,7 @@ class Capabilities:
     empty_rows: bool = True
     zero_sizes: bool = True
     any_scale: bool = True
+    isolates_poison: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +98,25 @@ class Subject(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class KnownDivergence:
+    """Calls on which a subject is known to be wrong: named, explained, left out of its claim, never passed.
+
+    A subject lists them in an attribute `known_divergences`; `finding` names the entry in docs/FINDINGS.md.
+    """
+
+    name: str
+    reason: str
+    finding: str
+    meets: Callable[[AttentionCall], bool]
+
+
 def uncovered(subject: Subject, call: AttentionCall) -> str | None:
     """Why the subject does not claim to support this call, or None when it does."""
+    known: tuple[KnownDivergence, ...] = getattr(subject, "known_divergences", ())
+    for divergence in known:
+        if divergence.meets(call):
+            return f"known divergence {divergence.name}: {divergence.reason} ({divergence.finding})"
     c = subject.capabilities
     a = call.axes
     visible = call.visible

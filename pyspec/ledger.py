@@ -20,6 +20,8 @@ class Ledger:
     delta: "weights" for D = Σ P·Gp, "output" for D = Σ G·O with the rounded output.
     gradient_tile: queries after which the running key and value gradients are rounded to `storage`
     (None: only once, at the end).  key_tile: keys per tile of an online softmax (None: one pass).
+    running_sums_stored: sums over the query heads of one key head, and over a broadcast bias axis, round to
+    storage after every term.
     exp_error: error of exp in unit roundoffs of `compute`; exp_argument_roundings: roundings of its argument.
     """
 
@@ -31,6 +33,7 @@ class Ledger:
     delta: str = "weights"
     gradient_tile: int | None = None
     key_tile: int | None = None
+    running_sums_stored: bool = False
     exp_error: float = 4.0
     exp_argument_roundings: float = 1.0
 
@@ -82,7 +85,7 @@ def one_precision(dtype: str) -> Ledger:
 def every_operation_stored(dtype: str) -> Ledger:
     """Each operation rounds its result to storage: attention written in a framework's eager operations."""
     stages = tuple(stage for stage in STAGES if stage not in ("lse", "delta"))
-    return Ledger("every-operation-stored", dtype, compute_for(dtype), stores=stages)
+    return Ledger("every-operation-stored", dtype, compute_for(dtype), stores=stages, running_sums_stored=True)
 
 
 def flash(dtype: str, *, gradient_tile: int | None, key_tile: int) -> Ledger:

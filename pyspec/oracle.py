@@ -159,8 +159,8 @@ class Oracle:
         if count:
             exact = outward(view(self.balls(PRECISIONS[0])[tensor])[i])
         else:
-            value, error = (view(a)[i] for a in self.fast()[tensor])
-            exact = (float(value - error), float(value + error))
+            value, error = (float(view(a)[i]) for a in self.fast()[tensor])
+            exact = (value - error, value + error)
         return Judgement(
             tensor, count == 0, float(ratio[i]), i, float(observed[i]), exact, float(bound[i]),
             count, undecided, escalated, int(ratio.size),

@@ -148,11 +148,17 @@ class BoundDomain(Domain[Bounded]):
         return Bounded(a.value[:, heads], None if a.error is None else a.error[:, heads])
 
     def sum_axis(self, stage: str, a: Bounded, axis: int) -> Bounded:
-        terms = a.value.shape[axis]
+        terms, storage = a.value.shape[axis], self.ledger.storage_format
+        running = self.ledger.running_sums_stored
+        unit = storage.unit_roundoff if running else self.unit
+        tiny = storage.tiny if running else self.tiny
         with np.errstate(all="ignore"):
-            error = a.bound + terms * self.unit * a.computed + self.tiny
+            sizes = a.computed.sum(axis=axis, keepdims=True)
+            error = (a.bound + tiny).sum(axis=axis, keepdims=True) + terms * unit * sizes
             total = a.value.sum(axis=axis, keepdims=True)
-            return self._stored(stage, total, error.sum(axis=axis, keepdims=True))
+            # A running sum may pass the format's largest number although the total does not.
+            error = np.where(sizes < storage.largest, error, np.inf)
+        return self._stored(stage, np.nan_to_num(total), error)
 
     def settle(self, stage: str, a: Bounded) -> Bounded:
         return self._stored(stage, a.value, a.bound)
@@ -286,6 +292,7 @@ class BoundDomain(Domain[Bounded]):
             error = weights.bound * (np.abs(difference) + 2 * spread) + weights.magnitude * spread
             value = weights.value * difference
             error = self._rounded(value, error, self.ledger.compute_format)
-        hidden = weights.computed == 0
+        # A hidden weight is exactly zero, and so is its gradient unless it multiplies an overflow.
+        hidden = (weights.computed == 0) & np.isfinite(spread)
         stored = self._stored(stage, value, error)
         return Bounded(stored.value, np.where(hidden, 0.0, stored.bound))

@@ -1,0 +1,57 @@
+"""Agreement with the spec: forward, LSE, and every gradient."""
+
+from __future__ import annotations
+
+from certify.properties import needs
+from certify.properties.agree import GRADIENTS, agree
+from certify.properties.model import Bench, Outcome, Property, call_rng, register
+from pyspec import AttentionCall
+
+
+def _forward(call: AttentionCall, bench: Bench) -> Outcome:
+    # Without gradients a subject may take an inference path of its own: both are drawn.
+    if call_rng(call, "inference").random() < 0.5:
+        call = call.but(grad_output=None)
+    return agree(call, bench, tensors=("output",))
+
+
+def _lse(call: AttentionCall, bench: Bench) -> Outcome:
+    return agree(call, bench, tensors=("lse",))
+
+
+def _gradients(call: AttentionCall, bench: Bench) -> Outcome:
+    if call.grad_output is None:
+        return Outcome(skipped="the call has no output gradient")
+    return agree(call, bench, tensors=GRADIENTS)
+
+
+register(
+    Property(
+        id="forward-agreement",
+        claim="The output is the specified attention, each entry within the error that the ledger allows.",
+        theorem="forward_over_duals",
+        check=_forward,
+        catches=("pytorch#188322", "transformers#48748", "flash-attention#402"),
+    )
+)
+register(
+    Property(
+        id="lse-agreement",
+        claim="The returned log-sum-exp is that of the visible scores, and -inf on an empty row.",
+        theorem=None,
+        basis="definition of LSE; shift_invariance licenses any running shift",
+        check=_lse,
+        needs=needs.lse,
+        catches=("flashinfer#2113", "attention-gym#37", "pytorch PR#134650"),
+    )
+)
+register(
+    Property(
+        id="gradient-agreement",
+        claim="The gradients of query, key, value and bias are the transpose of the derivative, within the ledger.",
+        theorem="backward_is_transpose",
+        check=_gradients,
+        needs=needs.gradients,
+        catches=("pytorch#158212", "jax#27184", "nki-samples PR#81"),
+    )
+)

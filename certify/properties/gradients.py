@@ -1,0 +1,121 @@
+"""Laws of the backward pass that need no exact gradient: pairing with the JVP, and what is conserved."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from certify.properties import needs
+from certify.properties.agree import compare, failure
+from certify.properties.model import Bench, Outcome, Property, call_rng, register
+from certify.properties.scores import _whole_bias
+from pyspec import AttentionCall, evaluate_jvp
+from pyspec.domains import BoundDomain
+from pyspec.formats import round_to
+from pyspec.ledger import NUMPY_FLOAT64
+
+
+def _paired(call: AttentionCall, bench: Bench) -> Outcome:
+    reason = bench.uncovered(call)
+    if reason is not None:
+        return Outcome(skipped=reason)
+    if call.grad_output is None:
+        return Outcome(skipped="the call has no output gradient")
+    seen = bench.observe(call)
+    broken = failure(seen, call, bench)
+    if broken is not None:
+        return Outcome(broken=broken)
+    rng = call_rng(call, "tangent")
+    names = ["query", "key", "value"] + (["bias"] if "grad_bias" in seen.tensors else [])
+    tangent = {n: round_to("float32", rng.standard_normal(getattr(call, n).shape)) for n in names}
+    moved = evaluate_jvp(BoundDomain(NUMPY_FLOAT64), call, tangent)
+    bounds = bench.bounds(call)
+    with np.errstate(all="ignore"):
+        left = np.array(float((moved.value * call.grad_output).sum()))
+        slack = float((moved.bound * np.abs(call.grad_output)).sum())
+        right = sum(float((tangent[n] * seen.tensors[f"grad_{n}"]).sum()) for n in names)
+        slack += sum(float((np.abs(tangent[n]) * bounds[f"grad_{n}"]).sum()) for n in names)
+        # The sums themselves are taken in float64 here.
+        sizes = sum(float(np.abs(tangent[n] * seen.tensors[f"grad_{n}"]).sum()) for n in names)
+        terms = sum(tangent[n].size for n in names) + moved.value.size
+        slack += 2.0**-53 * terms * (sizes + float(np.abs(moved.value * call.grad_output).sum()))
+    allowed = np.array(np.inf if np.isnan(slack) else slack)
+    judged = compare("⟨tangent, gradient⟩", np.array(right), left, allowed)
+    return Outcome(judgements=(judged,), kernel=seen.kernel)
+
+
+def _row_sum(call: AttentionCall, bench: Bench) -> Outcome:
+    reason = bench.uncovered(call)
+    if reason is not None:
+        return Outcome(skipped=reason)
+    if call.grad_output is None or call.bias is None or call.bias.shape != call.score_shape:
+        return Outcome(skipped="no gradient of a full bias to sum")
+    seen = bench.observe(call)
+    broken = failure(seen, call, bench)
+    if broken is not None:
+        return Outcome(broken=broken)
+    found = seen.tensors["grad_bias"]
+    allowed = bench.bounds(call)["grad_bias"].sum(axis=-1)
+    with np.errstate(all="ignore"):
+        total = found.sum(axis=-1)
+        allowed = allowed + 2.0**-53 * found.shape[-1] * np.abs(found).sum(axis=-1)
+    allowed = np.where(np.isnan(allowed), np.inf, allowed)
+    return Outcome(judgements=(compare("Σ grad_bias", total, np.zeros_like(total), allowed),), kernel=seen.kernel)
+
+
+def _conserved(call: AttentionCall, bench: Bench) -> Outcome:
+    reason = bench.uncovered(call)
+    if reason is not None:
+        return Outcome(skipped=reason)
+    if call.grad_output is None or call.dropout is not None:
+        return Outcome(skipped="no output gradient, or dropout changes the mass")
+    seen = bench.observe(call)
+    broken = failure(seen, call, bench)
+    if broken is not None:
+        return Outcome(broken=broken)
+    mass = call.visible.any(axis=-1, keepdims=True)
+    per_key_head = np.zeros((call.axes.batch, call.axes.key_heads, call.axes.value_width))
+    sizes = np.zeros_like(per_key_head)
+    found = seen.tensors["grad_value"]
+    with np.errstate(all="ignore"):
+        incoming = (call.grad_output * mass).sum(axis=2)
+        for head, target in enumerate(call.head_map):
+            per_key_head[:, target] += incoming[:, head]
+            sizes[:, target] += np.abs(call.grad_output[:, head]).sum(axis=1)
+        total = found.sum(axis=2)
+        allowed = bench.bounds(call)["grad_value"].sum(axis=2)
+        terms = call.axes.queries * call.axes.query_heads + call.axes.keys
+        allowed = allowed + 2.0**-53 * terms * (np.abs(found).sum(axis=2) + sizes)
+    allowed = np.where(np.isnan(allowed), np.inf, allowed)
+    return Outcome(judgements=(compare("Σ grad_value", total, per_key_head, allowed),), kernel=seen.kernel)
+
+
+register(
+    Property(
+        id="jvp-backward-pairing",
+        claim="The gradients pair with any tangent as the derivative of the output pairs with the output gradient.",
+        theorem="jvp_backward_pairing",
+        check=_paired,
+        needs=needs.gradients,
+        catches=("flash-attention PR#2544", "apex#816"),
+    )
+)
+register(
+    Property(
+        id="score-gradient-row-sum",
+        claim="The gradient of a row's scores sums to zero.",
+        theorem="score_gradient_row_sum_zero",
+        check=_row_sum,
+        prepare=_whole_bias,
+        needs=needs.bias_gradient,
+    )
+)
+register(
+    Property(
+        id="value-gradient-conserved",
+        claim="The value gradients sum to the output gradients of the rows that see a key.",
+        theorem="value_gradient_conserved",
+        check=_conserved,
+        needs=needs.gradients,
+        catches=("flash-attention#2421",),
+    )
+)

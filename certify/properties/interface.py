@@ -1,0 +1,254 @@
+"""What holds of the interface: ways to say the same call, shapes, types, and inputs left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from certify.properties import needs
+from certify.properties.agree import agree, expected_tensors, failure, joined
+from certify.properties.model import Bench, Outcome, Property, call_rng, register
+from certify.properties.surgery import plain_encoding
+from pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
+from pyspec.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
+from pyspec.dropout import multiplier
+from pyspec.heads import grouped
+
+
+def _encodings(call: AttentionCall, bench: Bench) -> Outcome:
+    """Every encoding that can say this call, and the mask both broadcast and expanded."""
+    outcomes = []
+    whole = np.ascontiguousarray(call.visible)
+    for encoding in MASK_ENCODINGS:
+        for mask in (call.visibility.mask, whole):
+            for bias in {id(b): b for b in (call.bias, None if _silent(call.bias) else call.bias)}.values():
+                try:
+                    said = call.but(encoding=encoding, bias=bias, visibility=replace(call.visibility, mask=mask))
+                except CallError:
+                    continue  # this encoding cannot say this call
+                outcomes.append(agree(said, bench, tensors=_TENSORS, against=call))
+    return joined(*outcomes)
+
+
+_TENSORS = ("output", "lse", "grad_query", "grad_key", "grad_value")
+
+
+def _silent(bias: np.ndarray | None) -> bool:
+    return bias is not None and not bias.any()
+
+
+def _layouts(call: AttentionCall, bench: Bench) -> Outcome:
+    claimed = [n for n in LAYOUTS if n in bench.subject.capabilities.layouts]
+    rng = call_rng(call, "layouts")
+    outcomes = []
+    for kind in claimed:
+        others = rng.choice(claimed, size=2)
+        mask = str(rng.choice(MASK_LAYOUTS))
+        for layout in (
+            Layout(query=kind, key=str(others[0]), value=str(others[1]), mask=mask),
+            Layout(query=str(others[0]), key=str(others[1]), value=kind, mask=mask),
+        ):
+            outcomes.append(agree(call.but(layout=layout), bench, against=call))
+    return joined(*outcomes)
+
+
+def _grouped(call: AttentionCall) -> AttentionCall | None:
+    """Each key head read by two query heads more than before."""
+    a = call.axes
+    if a.key_heads == 0:
+        return None
+    group = 2 if a.key_heads * 2 <= 6 else 1
+    heads = a.key_heads * group
+    if group == 1 and a.query_heads == a.key_heads:
+        return None
+    rng = call_rng(call, "groups")
+    pick = rng.integers(max(a.query_heads, 1), size=heads) if a.query_heads else None
+    if pick is None:
+        return None
+
+    def spread(x: np.ndarray) -> np.ndarray:
+        return x if x.shape[1] == 1 else x[:, pick]
+
+    v = call.visibility
+    return plain_encoding(call).but(
+        query=call.query[:, pick],
+        grad_output=None if call.grad_output is None else call.grad_output[:, pick],
+        bias=None if call.bias is None else spread(call.bias),
+        visibility=Visibility(spread(v.mask), v.query_valid, v.empty_rows),
+        dropout=None if call.dropout is None else replace(call.dropout, multiplier=spread(call.dropout.multiplier)),
+        head_map=grouped(heads, a.key_heads),
+    )
+
+
+def _head_map(call: AttentionCall, bench: Bench) -> Outcome:
+    direct = agree(call, bench)
+    heads = list(call.head_map)
+    repeated = call.but(
+        key=call.key[:, heads], value=call.value[:, heads], head_map=tuple(range(call.axes.query_heads))
+    )
+    alone = agree(repeated, bench, tensors=("output", "lse", "grad_query"), against=call)
+    return joined(direct, alone)
+
+
+def _unchanged(call: AttentionCall, bench: Bench) -> Outcome:
+    reason = bench.uncovered(call)
+    if reason is not None:
+        return Outcome(skipped=reason)
+    seen = bench.observe(call)
+    if seen.error is not None:
+        return Outcome(broken=f"the subject raised: {seen.error}")
+    if seen.changed_inputs:
+        return Outcome(broken=f"the subject overwrote its input {', '.join(seen.changed_inputs)}")
+    return Outcome(kernel=seen.kernel)
+
+
+def _types(call: AttentionCall, bench: Bench) -> Outcome:
+    reason = bench.uncovered(call)
+    if reason is not None:
+        return Outcome(skipped=reason)
+    seen = bench.observe(call)
+    broken = failure(seen, call, bench)
+    if broken is not None:
+        return Outcome(broken=broken)
+    for name in expected_tensors(call, bench):
+        if name != "lse" and seen.dtypes.get(name) != call.dtype:
+            return Outcome(broken=f"{name} has dtype {seen.dtypes.get(name)}: expected {call.dtype}")
+        if seen.devices.get(name, bench.device) != bench.device:
+            return Outcome(broken=f"{name} is on {seen.devices.get(name)}: expected {bench.device}")
+    return Outcome(kernel=seen.kernel)
+
+
+def _zero(call: AttentionCall) -> AttentionCall | None:
+    """One of the lengths becomes zero."""
+    rng = call_rng(call, "zero")
+    axis = str(rng.choice(["batch", "queries", "keys", "key_width", "value_width"]))
+    call = plain_encoding(call)
+    v, g = call.visibility, call.grad_output
+    none = slice(0, 0)
+
+    def cut(x: np.ndarray | None, at: int) -> np.ndarray | None:
+        if x is None:
+            return None
+        return x if x.shape[at] == 1 and axis != "batch" else np.take(x, np.arange(0), axis=at)
+
+    if axis == "key_width":
+        return call.but(query=call.query[..., none], key=call.key[..., none])
+    if axis == "value_width":
+        return call.but(value=call.value[..., none], grad_output=None if g is None else g[..., none])
+    at = {"batch": 0, "queries": 2, "keys": 3}[axis]
+    mask = cut(v.mask, at)
+    assert mask is not None
+    valid = v.query_valid
+    if valid is not None and axis != "keys":
+        valid = np.take(valid, np.arange(0), axis=0 if axis == "batch" else 1)
+    kv = {"batch": 0, "keys": 2}.get(axis)
+    q = {"batch": 0, "queries": 2}.get(axis)
+    drop = call.dropout
+
+    def shorter(x: np.ndarray, where: int | None) -> np.ndarray:
+        return x if where is None else np.take(x, np.arange(0), axis=where)
+
+    return call.but(
+        query=shorter(call.query, q),
+        key=shorter(call.key, kv),
+        value=shorter(call.value, kv),
+        grad_output=None if g is None else shorter(g, q),
+        bias=cut(call.bias, at),
+        visibility=Visibility(mask, valid, v.empty_rows),
+        dropout=None if drop is None else replace(drop, multiplier=np.asarray(cut(drop.multiplier, at))),
+    )
+
+
+def _zero_sizes(call: AttentionCall, bench: Bench) -> Outcome:
+    return agree(call, bench)
+
+
+def _dropped(call: AttentionCall) -> AttentionCall:
+    rng = call_rng(call, "dropout")
+    p = float(rng.choice([0.2, 0.5, 0.75]))
+    keep = rng.random(call.score_shape) >= p
+    return call.but(dropout=Dropout(p, multiplier(keep, p)))
+
+
+def _dropout(call: AttentionCall, bench: Bench) -> Outcome:
+    trained = agree(call, bench)
+    assert call.dropout is not None
+    evaluated = call.but(dropout=replace(call.dropout, training=False))
+    return joined(trained, agree(evaluated, bench, against=call.but(dropout=None)))
+
+
+register(
+    Property(
+        id="encodings-agree",
+        claim="A mask says the same as a boolean, as an additive -inf, as a flag, broadcast or expanded.",
+        theorem="visibility_composition",
+        check=_encodings,
+        small=True,
+        catches=("LLMs-from-scratch#1061", "pytorch PR#191612", "pytorch#187801"),
+    )
+)
+register(
+    Property(
+        id="layouts-agree",
+        claim="Strides, offsets and padding of the tensors in memory do not change the result.",
+        theorem=None,
+        basis="interface: the spec has no memory",
+        check=_layouts,
+        small=True,
+        catches=("pytorch#181133", "FlagGems#5235", "pytorch#146377"),
+    )
+)
+register(
+    Property(
+        id="head-map",
+        claim="Grouped heads equal repeated key and value heads, and their gradients are summed over each group.",
+        theorem="grouped_heads_equal_repeated",
+        check=_head_map,
+        prepare=_grouped,
+        needs=needs.grouped_heads,
+        catches=("onnx#7274", "HipKittens PR#22", "pytorch#193893"),
+    )
+)
+register(
+    Property(
+        id="dropout-multiplier",
+        claim="A realised dropout multiplier scales normalised weights in both passes, and is off in evaluation.",
+        theorem="dropout_adjoint",
+        check=_dropout,
+        prepare=_dropped,
+        needs=needs.dropout,
+        catches=("pytorch PR#197563", "apex#816", "nki-samples PR#81"),
+    )
+)
+register(
+    Property(
+        id="inputs-unchanged",
+        claim="The subject overwrites none of its inputs.",
+        theorem=None,
+        basis="interface",
+        check=_unchanged,
+        catches=("flash-attention#638",),
+    )
+)
+register(
+    Property(
+        id="dtype-shape-device",
+        claim="Outputs and gradients have the specified shapes, the inputs' dtype and the inputs' device.",
+        theorem=None,
+        basis="interface",
+        check=_types,
+        catches=("pytorch#97111", "pytorch#171190"),
+    )
+)
+register(
+    Property(
+        id="zero-sizes",
+        claim="Calls with no batch, no query, no key or no width return empty or zero tensors of the right shape.",
+        theorem="empty_row_output_zero",
+        check=_zero_sizes,
+        prepare=_zero,
+        needs=lambda c: needs.zero_sizes(c) or needs.empty_rows(c),
+        catches=("pytorch#184330", "flash-attention#2421"),
+    )
+)

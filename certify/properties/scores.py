@@ -1,0 +1,137 @@
+"""What holds of scores: shifts cancel, the scale is applied once, causal masks align, large logits survive."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from certify.properties import needs
+from certify.properties.agree import agree, joined
+from certify.properties.model import Bench, Outcome, Property, call_rng, register
+from certify.properties.surgery import with_mask
+from pyspec import AttentionCall, Scale
+from pyspec.formats import get_format, round_to
+from pyspec.visibility import lower_right, upper_left
+
+
+def _whole_bias(call: AttentionCall) -> AttentionCall:
+    """A bias of small integers, so that shifting it by an integer is exact in every format."""
+    rng = call_rng(call, "bias")
+    return call.but(bias=rng.integers(-4, 5, call.score_shape).astype(np.float64), encoding="additive")
+
+
+def _shifted(call: AttentionCall, bench: Bench) -> Outcome:
+    if call.bias is None:
+        return Outcome(skipped="the call has no bias")
+    shift = call_rng(call, "shift").integers(-8, 9, (*call.score_shape[:3], 1)).astype(np.float64)
+    shape = np.broadcast_shapes(call.bias.shape, shift.shape)
+    moved = np.broadcast_to(call.bias, shape) + shift
+    if not np.array_equal(round_to(call.dtype, moved), moved):
+        return Outcome(skipped="the shifted bias is not exact in this format")
+    other = call.but(bias=moved)
+    return agree(other, bench, tensors=("output", "grad_query", "grad_key", "grad_value"), against=call)
+
+
+def _other_scale(call: AttentionCall) -> AttentionCall:
+    options = (0.5, 1.0, 0.0625, -0.5, 0.0, 2.0)
+    return call.but(scale=Scale(float(call_rng(call, "scale").choice(options)), call.scale.placement))
+
+
+def _scale(call: AttentionCall, bench: Bench) -> Outcome:
+    direct = agree(call, bench)
+    doubled = 2.0 * call.query
+    if call.scale.value is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
+        return direct
+    # The same scores from twice the query and half the scale; the query gradient halves with the scale.
+    other = call.but(query=doubled, scale=Scale(call.scale.value / 2, call.scale.placement))
+    moved = agree(other, bench, tensors=("output", "grad_key", "grad_value"), against=call)
+    return joined(direct, moved)
+
+
+def _causal(call: AttentionCall) -> AttentionCall:
+    a = call.axes
+    mask = upper_left(a.queries, a.keys)[None, None]
+    plain = with_mask(call.but(bias=None, encoding="bool"), mask)
+    return plain.but(encoding="causal_flag")
+
+
+def _upper_left(call: AttentionCall, bench: Bench) -> Outcome:
+    return agree(call, bench)
+
+
+def _lower_right_mask(call: AttentionCall) -> AttentionCall:
+    a = call.axes
+    return with_mask(call, lower_right(a.queries, a.keys)[None, None])
+
+
+def _large(call: AttentionCall) -> AttentionCall | None:
+    a = call.axes
+    if 0 in (*call.score_shape, a.key_width):
+        return None
+    rng = call_rng(call, "large")
+    query, key = call.query.copy(), call.key.copy()
+    # One feature carries logits far past the range of exp, of both signs, within the format's range.
+    size = float(rng.choice([100.0, 200.0] if call.dtype == "float16" else [100.0, 1000.0, 8000.0]))
+    scale = call.scale_value or 1.0
+    root = np.sqrt(size / abs(scale))
+    query[..., 0] = round_to(call.dtype, root * rng.choice([-1.0, 1.0], query.shape[:-1]))
+    key[..., 0] = round_to(call.dtype, root * rng.choice([-1.0, -0.5, 0.5, 1.0], key.shape[:-1]))
+    return call.but(query=query, key=key)
+
+
+def _large_logits(call: AttentionCall, bench: Bench) -> Outcome:
+    return agree(call, bench)
+
+
+register(
+    Property(
+        id="bias-shift",
+        claim="Adding a number to every score of a row changes nothing but its LSE.",
+        theorem="shift_invariance",
+        check=_shifted,
+        prepare=_whole_bias,
+        needs=needs.bias,
+    )
+)
+register(
+    Property(
+        id="scale",
+        claim="The scale multiplies the scores once, whatever its sign and wherever it is applied.",
+        theorem="scale_placements_equal",
+        check=_scale,
+        prepare=_other_scale,
+        needs=needs.any_scale,
+        catches=("dfdx#171", "maxtext#1370"),
+    )
+)
+register(
+    Property(
+        id="causal-alignment",
+        claim="The causal flag aligns the diagonal to the upper left corner, also when lengths differ.",
+        theorem="upper_left_eq_lower_right_iff",
+        check=_upper_left,
+        prepare=_causal,
+        needs=needs.causal_flag,
+        catches=("flash-attention#402", "SageAttention#26", "mlx#2835"),
+    )
+)
+register(
+    Property(
+        id="causal-lower-right",
+        claim="A lower-right causal mask is honoured on rectangles, rows above the diagonal's start being empty.",
+        theorem="upper_left_eq_lower_right_iff",
+        check=_upper_left,
+        prepare=_lower_right_mask,
+        needs=needs.empty_rows,
+        catches=("flash-attention#402", "jax#24491"),
+    )
+)
+register(
+    Property(
+        id="large-logits",
+        claim="Logits far beyond the range of exp, of both signs, give finite and right weights and gradients.",
+        theorem="shift_invariance",
+        check=_large_logits,
+        prepare=_large,
+        catches=("flashinfer#4267", "pytorch#119131", "trl#7181"),
+    )
+)

@@ -1,0 +1,101 @@
+"""The numpy reference: attention written plainly, one head at a time, in float64 with one final cast."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from certify.subject import Capabilities, Observation
+from pyspec import AttentionCall, Ledger
+from pyspec.formats import FORMATS, round_to
+from pyspec.ledger import named_ledgers
+
+CAPABILITIES = Capabilities(
+    dtypes=tuple(FORMATS),
+    any_head_map=True,
+    dropout_multiplier=True,
+    returns_lse=True,
+    isolates_poison=True,
+)
+
+
+@dataclass(frozen=True)
+class NumpyReference:
+    """Runs every call that can be written down; the first thing to certify on a new machine."""
+
+    name: str = "numpy-reference"
+    device: str = "cpu"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return CAPABILITIES
+
+    def identity(self) -> dict[str, str]:
+        return {"numpy": np.__version__, "python": platform.python_version()}
+
+    def ledger(self, dtype: str) -> Ledger:
+        return named_ledgers(dtype)["float64-inside"]
+
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
+        given = {n: np.asarray((raw or {}).get(n, getattr(call, n))) for n in ("query", "key", "value")}
+        with np.errstate(all="ignore"):
+            exact = _attention(call, given["query"], given["key"], given["value"])
+        tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}
+        return Observation(
+            tensors=tensors,
+            dtypes=dict.fromkeys(tensors, call.dtype),
+            devices=dict.fromkeys(tensors, "cpu"),
+            kernel="numpy",
+        )
+
+    def snippet(self, call: AttentionCall) -> str:
+        from certify.subjects.snippet import call_literal
+
+        return (
+            call_literal(call)
+            + "from certify.subjects import load_subject\n\n"
+            + "print(dict(load_subject('numpy-reference').run(call).tensors))\n"
+        )
+
+
+def _attention(call: AttentionCall, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> dict[str, np.ndarray]:
+    """Forward, LSE and backward head by head; only visible keys are ever touched."""
+    a = call.axes
+    out = np.zeros((a.batch, a.query_heads, a.queries, a.value_width))
+    lse = np.full(out.shape[:3], -np.inf)
+    grads = {"query": np.zeros(query.shape), "key": np.zeros(key.shape), "value": np.zeros(value.shape)}
+    grad_bias = np.zeros(call.score_shape)
+    bias = np.zeros(call.score_shape) if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
+    keep = np.ones(call.score_shape) if call.multiplier is None else call.multiplier
+    for b, h, i in np.ndindex(call.score_shape[:3]):
+        g = call.head_map[h]
+        seen = np.flatnonzero(call.visible[b, h, i])
+        if seen.size == 0:
+            continue
+        q, k, v = query[b, h, i], key[b, g, seen], value[b, g, seen]
+        score = call.scale_value * (k @ q) + bias[b, h, i, seen]
+        top = score.max()
+        weight = np.exp(score - top)
+        lse[b, h, i] = top + np.log(weight.sum())
+        weight /= weight.sum()
+        z = keep[b, h, i, seen]
+        out[b, h, i] = (weight * z) @ v
+        if call.grad_output is None:
+            continue
+        grad_out = call.grad_output[b, h, i]
+        through = z * (v @ grad_out)
+        grad_score = weight * (through - weight @ through)
+        grads["query"][b, h, i] = call.scale_value * (grad_score @ k)
+        np.add.at(grads["key"][b, g], seen, call.scale_value * np.outer(grad_score, q))
+        np.add.at(grads["value"][b, g], seen, np.outer(weight * z, grad_out))
+        grad_bias[b, h, i, seen] = grad_score
+    result = {"output": out, "lse": lse}
+    if call.grad_output is not None:
+        result.update({f"grad_{n}": g for n, g in grads.items()})
+        if call.bias is not None:
+            lost = tuple(n for n in range(4) if call.bias.shape[n] == 1 and call.score_shape[n] != 1)
+            result["grad_bias"] = grad_bias.sum(axis=lost, keepdims=True) if lost else grad_bias
+    return result
