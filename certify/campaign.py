@@ -14,7 +14,7 @@ import msgspec
 
 from certify import environment as surroundings
 from certify.audit import Audited, audit
-from certify.budget import cases_for, seed_for
+from certify.budget import cases_for, reduction_budget, seed_for
 from certify.certificate import (
     FORMAT,
     AuditRecord,
@@ -46,7 +46,7 @@ from certify.isolate import IsolatedSubject
 from certify.ledgers import ledger_as_data
 from certify.minimise import minimise, refutes_reference
 from certify.parts import REFERENCE, Parts, SelfCheckReport
-from certify.proofs import checked_here, proof_state
+from certify.proofs import checked_here
 from certify.properties.model import Bench, Outcome, Property
 from certify.scope import not_claimed
 from certify.search import Case, Draw, Tally, judged, not_covered, search, together
@@ -126,7 +126,7 @@ def run_campaign(
         with run.phase("identify"):
             tell(PhaseFinished("identify", _identified(ready)))
         with run.phase("spec current"):
-            proofs = proof_state() if proofs is None else proofs
+            proofs = parts.proofs() if proofs is None else proofs
             tell(PhaseFinished("spec current", f"proofs: {proofs.detail}"))
         if ready.subject is not None:
             with run.phase("self-check"):
@@ -139,7 +139,7 @@ def run_campaign(
     finally:
         if isinstance(ready.subject, IsolatedSubject):
             ready.subject.close()
-    return _conclude(run, proofs or proof_state(), checked, interrupted, today or run.started.date())
+    return _conclude(run, proofs or parts.proofs(), checked, interrupted, today or run.started.date())
 
 
 def _examine(run: _Run, subject: Subject, proofs: ProofRecord) -> None:
@@ -185,7 +185,7 @@ def _stored(run: _Run, bench: Bench, proofs: ProofRecord) -> dict[tuple[str, str
         run.still.append(record.id)
         key = (prop.id, record.dtype)
         if key not in refuted:
-            tally = Tally(prop, record.dtype)
+            tally = Tally(prop, record.dtype, run.parts.traits)
             run.tell(tally.add(judged(record.index, again.call, again.outcome)))
             tally.finished = True
             refuted[key] = tally
@@ -215,7 +215,7 @@ def _pair(
     if reason is not None:
         _row(run, not_covered(prop, dtype, reason), start)
         return
-    tally = known or Tally(prop, dtype)
+    tally = known or Tally(prop, dtype, run.parts.traits)
     draw = _draw(run, bench.subject, prop, dtype)
     cases = cases_for(prop, request.profile, request.examples)
     run.tell(PairStarted(prop.id, dtype, cases, number, total))
@@ -268,10 +268,11 @@ def _refute(
         raise OwnFault(
             f"property {prop.id}, case {case.index}: the reference is refuted as well, so the check is wrong"
         )
+    tries = reduction_budget(len(run.found))
     # What is known before reduction is kept, so that an interrupt loses nothing.
     _keep(run, bench, proofs, prop, case.call, case.outcome, case.index, False, quiet=True)
     run.tell(Reducing(prop.id, dtype))
-    call, outcome = minimise(prop, bench, run.parts.reduce, case.call, case.outcome, reference)
+    call, outcome = minimise(prop, bench, run.parts.reduce, case.call, case.outcome, reference, tries)
     _keep(run, bench, proofs, prop, call, outcome, case.index, True)
 
 
@@ -394,7 +395,8 @@ def _conclude(
             name=request.subject if subject is None else subject.name,
             device=request.device,
             isolated=ready.isolated,
-            identity={} if subject is None else subject.identity(),
+            # Some libraries give versions as subclasses of str, which JSON writers refuse.
+            identity={} if subject is None else {str(k): str(v) for k, v in subject.identity().items()},
             capabilities={} if subject is None else msgspec.to_builtins(subject.capabilities),
         ),
         request=RequestRecord(

@@ -103,12 +103,11 @@ def _run(ready: list[Ready], as_json: bool, quiet: bool) -> ExitCode:
     from certify.campaign import run_campaign
     from certify.events import Handler, broadcast
     from certify.parts import default_parts
-    from certify.proofs import proof_state
     from certify.report.files import Evidence, JsonLines
     from certify.report.terminal import Terminal
 
     parts = default_parts()
-    proofs = proof_state()
+    proofs = parts.proofs()
     checked = None
     codes = []
     for one in ready:
@@ -170,13 +169,13 @@ def replay(name: str, out: Path | None) -> ExitCode:
     """Check a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
     from certify.counterexample import find_counterexample, read_counterexample
     from certify.parts import default_parts
-    from certify.proofs import proof_state
     from certify.replay import replay as again
     from certify.report.text import refutation
 
     record = read_counterexample(find_counterexample(name, (out or Path("cert"),)))
-    proofs = proof_state()
-    found = again(record, default_parts(), proofs)
+    parts = default_parts()
+    proofs = parts.proofs()
+    found = again(record, parts, proofs)
     if found.skipped is not None:
         click.echo(f"{record.id}: nothing could be tested: {found.skipped}")
         return ExitCode.INCOMPLETE
@@ -195,17 +194,15 @@ def show(folder: Path) -> ExitCode:
     from certify.certificate import read_certificate
     from certify.counterexample import read_counterexample
     from certify.report.summary import last_line, print_certificate
-    from certify.report.text import refutation
+    from certify.report.text import refutations
 
     certificate = read_certificate(folder)
     out = folder if folder.is_dir() else folder.parent
     console = _console()
-    for row in certificate.properties:
-        path = out / "counterexamples" / f"{row.counterexample}.json"
-        if row.counterexample and path.is_file():
-            record = read_counterexample(path)
-            text = refutation(record, record.attention_call(), certificate.proofs)
-            console.print(text + "\n", highlight=False, markup=False, soft_wrap=True)
+    files = [out / "counterexamples" / f"{row.counterexample}.json" for row in certificate.properties]
+    found = [read_counterexample(file) for file in files if file.is_file()]
+    if found:
+        console.print(refutations(found, certificate.proofs) + "\n", highlight=False, markup=False, soft_wrap=True)
     print_certificate(console, certificate, out)
     console.print(last_line(certificate), highlight=False, markup=False, soft_wrap=True)
     return ExitCode(certificate.exit_code)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
+from certify.certificate import ProofRecord
+from certify.proofs import proof_state
 from certify.properties.model import Property
 from certify.subject import Capabilities, Subject
 from pyspec import AttentionCall
@@ -35,8 +37,9 @@ class Parts:
 
     load: a subject by name and device. foreign: is it somebody's own code, to be isolated? fresh: the subject in
     a new process, given a time limit for each call. call_at: (seed, index, profile, capabilities, dtype, small) ->
-    call, a pure function. reduce: (call, fails) -> a smaller call that still fails. self_check: (profile, seed) ->
-    report. reference: a subject that is right, or None.
+    call, a pure function. traits: what edge classes a call is in. reduce: (call, fails, budget) -> a smaller call
+    that still fails, after at most that many tries. self_check: (profile, seed) ->
+    report. reference: a subject that is right, or None. proofs: what is known about the theorems.
     """
 
     load: Callable[[str, str], Subject]
@@ -44,9 +47,11 @@ class Parts:
     fresh: Callable[[str, str, float], Subject]
     properties: Callable[[], Mapping[str, Property]]
     call_at: Callable[[int, int, str, Capabilities, str, bool], AttentionCall]
-    reduce: Callable[[AttentionCall, Callable[[AttentionCall], bool]], AttentionCall]
+    traits: Callable[[AttentionCall], frozenset[str]]
+    reduce: Callable[[AttentionCall, Callable[[AttentionCall], bool], int], AttentionCall]
     self_check: Callable[[str, int], SelfCheckReport]
     reference: Callable[[], Subject | None]
+    proofs: Callable[[], ProofRecord]
 
 
 def default_parts() -> Parts:
@@ -57,9 +62,11 @@ def default_parts() -> Parts:
         fresh=_fresh,
         properties=_properties,
         call_at=_call_at,
+        traits=_traits,
         reduce=_reduce,
         self_check=_self_check,
         reference=_reference,
+        proofs=proof_state,
     )
 
 
@@ -103,10 +110,19 @@ def features_of(claims: Capabilities, dtype: str):  # type: ignore[no-untyped-de
     return Features(**{**values, "dtypes": (dtype,)})
 
 
-def _reduce(call: AttentionCall, fails: Callable[[AttentionCall], bool]) -> AttentionCall:
+def _traits(call: AttentionCall) -> frozenset[str]:
+    import numpy as np
+
     import strategies
 
-    return strategies.reduce_call(call, fails)
+    with np.errstate(all="ignore"):
+        return strategies.traits(call)
+
+
+def _reduce(call: AttentionCall, fails: Callable[[AttentionCall], bool], budget: int) -> AttentionCall:
+    import strategies
+
+    return strategies.reduce_call(call, fails, budget)
 
 
 def _self_check(profile: str, seed: int) -> SelfCheckReport:

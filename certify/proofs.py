@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
+import hashlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from certify.certificate import ProofRecord
-from certify.errors import OwnFault, UsageError
+from certify.errors import UsageError
 
 STATE = Path(".attnspec") / "proofs.json"
-
-Digest = Callable[[Path], str]
 
 
 def proof_state(start: Path | None = None) -> ProofRecord:
@@ -40,15 +36,16 @@ def proof_state(start: Path | None = None) -> ProofRecord:
                 f"(digest {now[:12]}, compiled {then[:12]}): run `make proofs`"
             )
     compared = [name for name in digests if _state_digest(state, name) is not None]
-    toolchain = str(state.get("toolchain", "unknown toolchain"))
+    toolchain = str(state.get("toolchain", "an unknown toolchain"))
+    theorems = _theorems(state)
     return ProofRecord(
         compiled="here",
         toolchain=toolchain,
         digests=digests or {n: d for n in ("spec", "proofs") if (d := _state_digest(state, n)) is not None},
         vectors=vectors,
         agrees=True if compared else None,
-        theorems=_headlines(state),
-        detail=f"compiled here under {toolchain}",
+        theorems=theorems,
+        detail=f"{len(theorems)} theorems compiled here under {toolchain} ({state.get('audit', 'no axiom audit')})",
     )
 
 
@@ -61,36 +58,22 @@ def checked_here(proofs: ProofRecord, theorem: str | None) -> bool:
 
 
 def source_digests(root: Path) -> dict[str, str]:
-    """Digests of spec/ and proofs/ by the rule of tools/lean/digest.py; empty where sources or rule are absent."""
-    module = _digest_module(root)
-    if module is None:
-        return {}
-    found = {}
-    for name in ("spec", "proofs"):
-        digest = _digest_of(module, root, name)
-        if digest is not None and (root / name).is_dir():
-            found[name] = digest
-    return found
+    """Digests of spec/ and proofs/ where they are, by the rule of tools/lean/digest.py."""
+    return {name: folder_digest(root / name) for name in ("spec", "proofs") if (root / name).is_dir()}
 
 
-def _digest_module(root: Path) -> ModuleType | None:
-    path = root / "tools" / "lean" / "digest.py"
-    if not path.is_file():
-        return None
-    spec = importlib.util.spec_from_file_location("_attnspec_lean_digest", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise OwnFault(f"{path} does not import: {type(error).__name__}: {error}") from error
-    return module
+def folder_digest(folder: Path) -> str:
+    """SHA-256 over the relative paths and contents of all *.lean files below a folder, in order of path.
 
-
-def _digest_of(module: ModuleType, root: Path, name: str) -> str | None:
-    function: Digest | None = getattr(module, "digest", None)
-    return None if function is None else function(root / name)
+    The rule of tools/lean/digest.py, written again: that file is not installed, and a folder found on the way up
+    from the working directory must not have its code run.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.lean"), key=lambda p: p.relative_to(folder).as_posix()):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def _root(start: Path) -> Path | None:
@@ -111,35 +94,33 @@ def _read_state(path: Path) -> dict[str, Any] | None:
 
 
 def _state_digest(state: dict[str, Any], name: str) -> str | None:
-    digests = state.get("digests")
-    found = digests.get(name) if isinstance(digests, dict) else state.get(f"{name}_digest")
+    found = state.get(f"{name}_digest")
     return found if isinstance(found, str) else None
 
 
-def _headlines(state: dict[str, Any]) -> list[str]:
-    found = state.get("headlines", [])
-    return [str(h["name"] if isinstance(h, dict) and "name" in h else h) for h in found]
+def _theorems(state: dict[str, Any]) -> list[str]:
+    found = state.get("theorems", [])
+    return [str(entry["name"]) for entry in found if isinstance(entry, dict) and "name" in entry]
 
 
 def _vectors(root: Path, spec_digest: str | None) -> str:
-    files = sorted((root / "spec" / "vectors").glob("*.json"))
-    if not files:
+    """The state of the vectors in words; a UsageError when they were made from another spec/."""
+    file = root / "spec" / "vectors" / "manifest.json"
+    if not file.is_file():
         return "none here"
-    compared = 0
-    for file in files:
-        try:
-            data = msgspec.json.decode(file.read_bytes())
-        except (OSError, msgspec.DecodeError) as error:
-            raise UsageError(f"{file}: cannot read the vectors: {error}: run `make vectors`") from error
-        then = data.get("spec_digest") if isinstance(data, dict) else None
-        if not isinstance(then, str) or spec_digest is None:
-            continue
-        compared += 1
-        if then != spec_digest:
-            raise UsageError(
-                f"{file} was made from another spec/ (digest {then[:12]}, now {spec_digest[:12]}): run `make vectors`"
-            )
-    return f"{len(files)} files, {compared} with the digest of spec/"
+    try:
+        manifest = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{file}: cannot read it: {error}: run `make vectors`") from error
+    then = _state_digest(manifest, "spec")
+    if then is None or spec_digest is None:
+        return "here, with no digest to compare"
+    if then != spec_digest:
+        raise UsageError(
+            f"{file.parent}/ was made from another spec/ (digest {then[:12]}, now {spec_digest[:12]}): "
+            "run `make vectors`"
+        )
+    return "made from this spec/"
 
 
 def _not_here(detail: str, digests: dict[str, str] | None = None, vectors: str = "none here") -> ProofRecord:

@@ -18,6 +18,9 @@ from pyspec import AttentionCall
 # Reasons that lie in what the subject claims, not in the call: see certify.subject.uncovered.
 _NOT_CLAIMED = " not claimed"
 
+# Labels of a call's origin that number it instead of classing it.
+_NUMBERS = frozenset({"seed", "index", "fill_seed"})
+
 Draw = Callable[[int], AttentionCall]
 
 
@@ -76,6 +79,7 @@ class Tally:
 
     prop: Property
     dtype: str
+    traits: Callable[[AttentionCall], frozenset[str]] = lambda call: frozenset()
     drawn: int = 0
     tested: list[int] = field(default_factory=list)
     vacuous: int = 0
@@ -132,8 +136,9 @@ class Tally:
         self.signatures[case.index] = case.signature
         self.kernels[case.outcome.kernel] += 1
         for label, name in case.call.origin.items():
-            if label not in ("seed", "index"):
+            if label not in _NUMBERS:
                 self.coverage.setdefault(label, Counter())[name] += 1
+        self.coverage.setdefault("trait", Counter()).update(self.traits(case.call))
 
     def record(self, *, counterexample: str | None = None, note: str | None = None) -> PropertyRecord:
         """The row of the certificate."""

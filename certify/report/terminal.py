@@ -21,7 +21,7 @@ from certify.events import (
 )
 from certify.numbers import ratio_text
 from certify.report.summary import STYLES, last_line, print_certificate
-from certify.report.text import refutation
+from certify.report.text import refutations
 
 
 class Terminal:
@@ -105,11 +105,10 @@ class Terminal:
         self.stop()
         certificate = event.certificate
         refuted = {row.counterexample for row in certificate.properties if row.counterexample}
-        for record in self._found:
-            if record.id in refuted:
-                self.console.print()
-                text = refutation(record, record.attention_call(), certificate.proofs)
-                self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        found = [record for record in self._found if record.id in refuted]
+        if found:
+            text = refutations(found, certificate.proofs)
+            self.console.print("\n" + text, highlight=False, markup=False, soft_wrap=True)
         if not self.quiet:
             self.console.print()
             # Without a terminal each claim has had its line already.

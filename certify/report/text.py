@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,6 +16,39 @@ from pyspec.formats import FORMATS
 
 # Arrays of up to this many entries are shown whole.
 WHOLE = 24
+
+
+# One bug breaks many claims: this many refutations are printed whole, the others by name.
+SHOWN = 3
+
+
+def refutations(records: Sequence[CounterExample], proofs: ProofRecord | None = None) -> str:
+    """The most telling refutations whole, simplest first, and a line for each of the others."""
+    shown = telling(records)
+    parts = [refutation(record, record.attention_call(), proofs) for record in shown]
+    rest = [r for r in records if all(r.id != s.id for s in shown)]
+    if rest:
+        width = max(len(f"{r.property} ({r.dtype})") for r in rest)
+        lines = (f"  {f'{r.property} ({r.dtype})':<{width}}  certify replay {r.id}" for r in rest)
+        parts.append("\n".join(("Also refuted:", *lines)))
+    return "\n\n".join(parts)
+
+
+def telling(records: Sequence[CounterExample]) -> list[CounterExample]:
+    """For each way of failing, the refutation with the smallest call; at most SHOWN of them."""
+    best: dict[tuple[str, ...], CounterExample] = {}
+    for record in records:
+        known = best.get(_way(record))
+        if known is None or len(bytes(record.call)) < len(bytes(known.call)):
+            best[_way(record)] = record
+    return sorted(best.values(), key=lambda r: len(bytes(r.call)))[:SHOWN]
+
+
+def _way(record: CounterExample) -> tuple[str, ...]:
+    if record.broken is not None:
+        return ("broken", re.sub(r"\d+", "#", record.broken)[:40])
+    wrong = {seen.tensor for seen in record.observed if not seen.inside}
+    return ("output",) if "output" in wrong else ("not output",)
 
 
 def refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord | None = None) -> str:
@@ -48,6 +82,8 @@ def theorem_line(record: CounterExample, proofs: ProofRecord | None = None) -> s
     if record.theorem_checked_here:
         under = "" if proofs is None or proofs.toolchain is None else f" under {proofs.toolchain}"
         return f"{record.theorem}, compiled here{under}"
+    if proofs is not None and proofs.compiled == "here":
+        return f"{record.theorem}, not among the theorems compiled here"
     return f"{record.theorem}, not compiled here (`make proofs` does it)"
 
 
@@ -65,7 +101,7 @@ def shape_line(call: AttentionCall) -> str:
     if call.scale.value is not None:
         parts.append(f"scale {decimal(call.scale.value)}")
     layouts = {n: getattr(call.layout, n) for n in ("query", "key", "value", "mask")}
-    parts += [f"{name} {kind}" for name, kind in layouts.items() if kind != "contiguous"]
+    parts += [f"{name} laid out {kind}" for name, kind in layouts.items() if kind != "contiguous"]
     return ", ".join(parts)
 
 
