@@ -83,7 +83,7 @@ def _permuted(call: AttentionCall, bench: Bench) -> Outcome:
     order = call_rng(call, "key order").permutation(call.axes.keys)
     along_keys = {n: (lambda a: a[:, :, order]) for n in ("grad_key", "grad_value")}
     views = {**along_keys, "grad_bias": lambda a: a if a.shape[3] == 1 else a[..., order]}
-    return agree(take_keys(call, order), bench, against=call, views=views)
+    return joined(agree(call, bench), agree(take_keys(call, order), bench, against=call, views=views))
 
 
 def _two_segments(call: AttentionCall) -> AttentionCall | None:
@@ -102,7 +102,7 @@ def _packed(call: AttentionCall, bench: Bench) -> Outcome:
     cut = _cut(np.asarray(call.visible.any(axis=(0, 1))))
     if cut is None:
         return Outcome(skipped="the mask is not two segments")
-    parts = []
+    parts = [agree(call, bench)]
     for rows, cols in (
         (np.arange(cut[0]), np.arange(cut[1])),
         (np.arange(cut[0], queries), np.arange(cut[1], keys)),

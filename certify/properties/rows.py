@@ -18,7 +18,8 @@ def _separate(call: AttentionCall, bench: Bench) -> Outcome:
     row = int(call_rng(call, "row").integers(queries))
     rows = np.array([row])
     views = {name: lambda a: a[:, :, rows] for name in ("output", "lse", "grad_query")}
-    return agree(take_queries(call, rows), bench, tensors=tuple(views), against=call, views=views)
+    together = agree(call, bench, tensors=tuple(views))
+    return joined(together, agree(take_queries(call, rows), bench, tensors=tuple(views), against=call, views=views))
 
 
 def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:

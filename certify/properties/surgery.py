@@ -66,7 +66,7 @@ def keys_hidden_from_all(call: AttentionCall) -> np.ndarray:
     """[B, Hkv, K] boolean: keys that no query head reading them may see from any row."""
     a = call.axes
     seen = np.zeros((a.batch, a.key_heads, a.keys), dtype=bool)
-    any_row = call.visible.any(axis=2)
+    any_row = np.asarray(call.visible.any(axis=2))
     for head, target in enumerate(call.head_map):
         seen[:, target] |= any_row[:, head]
     return ~seen
