@@ -11,7 +11,7 @@ from pyspec.dropout import multiplier
 from pyspec.formats import get_format
 from pyspec.scale import default_scale
 from strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
-from strategies.choosing import Chooser, weighted
+from strategies.choosing import Chooser, one_of, weighted
 from strategies.features import Features
 from strategies.gradients import GRADIENT_OPTIONS, build_gradient
 from strategies.head_maps import draw_heads
@@ -173,6 +173,7 @@ def build(plan: CallPlan) -> AttentionCall:
 
 
 def _dropout(plan: CallPlan, rng: np.random.Generator) -> Dropout:
+    one_of("dropout", plan.dropout, DROPOUTS)
     a, probability = plan.axes, _PROBABILITIES[plan.dropout]
     keep = rng.random((a.batch, a.query_heads, a.queries, a.keys)) >= probability
     if plan.lost_rows:
