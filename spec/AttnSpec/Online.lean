@@ -24,6 +24,8 @@ structure Acc (R : Type u) (dv : Nat) where
   /-- The sum of `exp (s j - shift)` times the value row of key `j` over the keys seen. -/
   out : Vec R dv
 
+namespace Acc
+
 variable [Zero R] [Add R] [Sub R] [Mul R] [Inv R] [Exp R]
 
 /-- The partial sums of one block of keys, relative to `shift`. -/
@@ -45,5 +47,7 @@ def finish (a : Acc R dv) : Vec R dv := fun c => a.out c * a.mass⁻¹
 def fold (s : Vec R n) (v : Mat R n dv) (a : Acc R dv) : List (R × Vec Bool n) → Acc R dv
   | [] => a
   | b :: bs => fold s v (merge b.1 a (block b.1 b.2 s v)) bs
+
+end Acc
 
 end AttnSpec

@@ -85,7 +85,7 @@ def order(modules: dict[str, Module], roots: tuple[str, ...]) -> list[Module]:
 
 def flatten(modules: list[Module], extra: str = "") -> Flat:
     """The modules as one file, then `extra` as lines of our own."""
-    lines: list[str] = ["module", "@[expose] public section", "set_option autoImplicit false"]
+    lines: list[str] = ["module", "@[expose] public section", "set_option linter.missingDocs true"]
     origin: list[tuple[Path, int] | None] = [None, None, None]
     for number, module in enumerate(modules):
         lines.append(f"section FlatFile{number}")

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,23 +46,30 @@ def run(lean: WasmLean, file: Path, timeout: float) -> Result:
         "ATTNSPEC_LEAN_MOUNTS": ":".join(sorted(tops)),
     }
     command = [str(lean.node), "--stack-size=60000", "--no-warnings", str(lean.script), str(file)]
-    process = subprocess.Popen(
-        command, cwd=file.parent, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        raw, _ = process.communicate(timeout=timeout)
+    # A file and not a pipe: a full pipe is an input/output error to this Lean.
+    with tempfile.TemporaryFile() as sink:
+        process = subprocess.Popen(
+            command, cwd=file.parent, env=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+        )
         timed_out = False
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raw, _ = process.communicate()
-        timed_out = True
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        finally:
+            _end(process)
+        sink.seek(0)
+        raw = sink.read()
     text = "\n".join(line for line in raw.decode(errors="replace").splitlines() if not line.startswith("[DEBUG:"))
     messages, rest = parse(text)
     return Result(messages, rest, process.returncode, timed_out)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and all its children, if it still runs, and collects it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def parse(text: str) -> tuple[tuple[Message, ...], str]:

@@ -1,0 +1,96 @@
+"""The vectors notice: one operator changed in the mirror, and some number differs.
+
+A comparison that no mistake can fail proves nothing, so each mistake here is planted and must be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyspec import attention, heads, online, softmax, visibility
+from tests.agreement import test_vectors as agreement
+from tests.agreement.vector_files import cases
+
+Mistake = tuple[str, Any, str, Callable[..., Any], str, Callable[[dict[str, Any]], None]]
+
+
+def _no_multiplier(dom: Any, p: Any, w: Any) -> Any:
+    return w
+
+
+def _scale_left_out(dom: Any, p: Any, x: Any, dx: Any) -> Any:
+    both = dom.add("scaled", dom.mul_t("dot", dx.query, x.key), dom.mul_t("dot", x.query, dx.key))
+    return both if dx.bias is None else dom.add("biased", both, dx.bias)
+
+
+def _key_tangent_left_out(dom: Any, p: Any, x: Any, dx: Any) -> Any:
+    scaled = dom.times("scaled", p.scale, dom.mul_t("dot", dx.query, x.key))
+    return scaled if dx.bias is None else dom.add("biased", scaled, dx.bias)
+
+
+def _bias_left_out(dom: Any, p: Any, x: Any) -> Any:
+    return dom.times("scaled", p.scale, dom.mul_t("dot", x.query, x.key))
+
+
+def _bias_scaled(dom: Any, p: Any, x: Any) -> Any:
+    return dom.times("scaled", p.scale, dom.add("biased", dom.mul_t("dot", x.query, x.key), x.bias))
+
+
+def _weights_grad_without_multiplier(dom: Any, p: Any, x: Any, grad_output: Any) -> Any:
+    return dom.mul_t("consumed_grad", grad_output, x.value)
+
+
+def _not_centred(domain: Any, weights: Any, x: Any) -> Any:
+    return weights * x
+
+
+def _hidden_keys_counted(domain: Any, visible: Any, scores: Any) -> Any:
+    return domain.masked_exp(np.ones_like(visible), scores)
+
+
+def _one_position_late(queries: int, keys: int, offset: int) -> Any:
+    return np.arange(keys)[None, :] < np.arange(queries)[:, None] + offset
+
+
+def _last_head_of_group(dom: Any, stage: str, head_map: Any, key_heads: int, grad: Any, zero: Any) -> Any:
+    last = {g: h for h, g in enumerate(head_map)}
+    return dom.stack_heads([dom.take(grad, np.array([last[g]])) if g in last else zero for g in range(key_heads)])
+
+
+def _no_rescaling(dom: Any, shift: Any, a: Any, b: Any) -> Any:
+    return online.Acc(shift, a.mass + b.mass, a.out + b.out)
+
+
+MISTAKES: list[Mistake] = [
+    ("dropout left out", attention, "consumed", _no_multiplier, "attention", agreement.test_attention),
+    ("dropout left out of the value gradient", attention, "consumed", _no_multiplier, "attention", agreement.test_backward),
+    ("dropout left out of the weight gradient", attention, "weights_grad", _weights_grad_without_multiplier, "attention", agreement.test_backward),
+    ("scale left out of the tangent", attention, "scores_jvp", _scale_left_out, "attention", agreement.test_jvp),
+    ("key left out of the tangent", attention, "scores_jvp", _key_tangent_left_out, "attention", agreement.test_jvp),
+    ("bias left out", attention, "scores", _bias_left_out, "attention", agreement.test_attention),
+    ("bias scaled", attention, "scores", _bias_scaled, "attention", agreement.test_attention),
+    ("no centring", softmax, "center", _not_centred, "attention", agreement.test_backward),
+    ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", agreement.test_attention),
+    ("causal one off", visibility, "causal", _one_position_late, "visibility", agreement.test_visibility),
+    ("one head of a group", heads, "group_sum", _last_head_of_group, "heads", agreement.test_heads),
+    ("no rescaling", online, "merge", _no_rescaling, "online", agreement.test_online),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[m[0] for m in MISTAKES])
+def test_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, module, name, wrong, file, test = mistake
+    for case in cases(file):
+        test(case)
+    monkeypatch.setattr(module, name, wrong)
+    seen = 0
+    for case in cases(file):
+        try:
+            test(case)
+        except AssertionError:
+            seen += 1
+    assert seen > 0, "no vector of this file tells the mistake from the truth"
