@@ -50,8 +50,11 @@ def audit(
         for index in audited(seed, tally.tested):
             if deadline is not None and time.monotonic() > deadline:
                 return None
-            bench = fresh_bench() if bench is None else bench
-            again = check_case(tally.prop, bench, pair.draw, index)
+            try:
+                bench = fresh_bench() if bench is None else bench
+                again = check_case(tally.prop, bench, pair.draw, index)
+            except CertifyError as error:
+                return _impossible(f"not possible: {error}")
             before = tally.signatures[index]
             rerun += 1
             if again.signature == before:
@@ -64,12 +67,12 @@ def audit(
                 values += 1
                 lines.append(f"other values: {where}: same verdict, different bits")
     for name, dtype, refuted in redo:
-        bench = fresh_bench() if bench is None else bench
         rerun += 1
         try:
+            bench = fresh_bench() if bench is None else bench
             same = refuted(bench)
-        except CertifyError:
-            raise
+        except CertifyError as error:
+            return _impossible(f"not possible: {error}")
         except Exception:
             same = False
         if not same:
@@ -77,3 +80,7 @@ def audit(
     verdicts = sum(line.startswith("not reproducible") for line in lines)
     record = AuditRecord(rerun=rerun, values_differ=values, verdicts_differ=verdicts, lines=lines)
     return Audit(record, frozenset(differing))
+
+
+def _impossible(line: str) -> Audit:
+    return Audit(AuditRecord(rerun=0, values_differ=0, verdicts_differ=0, lines=[line]), frozenset())

@@ -38,6 +38,7 @@ class IsolatedSubject:
         self.spec = spec
         self.timeout = timeout
         self._device = device
+        self._ledgers: dict[str, Ledger] = {}
         self._process: Any = None
         self._pipe: Connection | None = None
         _LIVE.add(self)
@@ -66,8 +67,10 @@ class IsolatedSubject:
         return dict(self._identity)
 
     def ledger(self, dtype: str) -> Ledger:
-        """The ledger the subject inside declares."""
-        return self._must("ledger", dtype)
+        """The ledger the subject inside declares; asked once."""
+        if dtype not in self._ledgers:
+            self._ledgers[dtype] = self._must("ledger", dtype)
+        return self._ledgers[dtype]
 
     def snippet(self, call: AttentionCall) -> str:
         """The snippet of the subject inside."""

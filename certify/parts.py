@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
 
-from certify.certificate import ProofRecord
+from certify.certificate import ProofRecord, SelfCheckRecord
 from certify.proofs import proof_state
 from certify.properties.model import Property
 from certify.subject import Capabilities, Subject
 from pyspec import AttentionCall
 
 REFERENCE = "numpy-reference"
-
-
-class SelfCheckReport(Protocol):
-    """What certify.selfcheck returns: which planted bugs were caught, and whether the right kernel passed."""
-
-    @property
-    def passed(self) -> bool: ...
-
-    @property
-    def caught(self) -> tuple[str, ...]: ...
-
-    @property
-    def missed(self) -> tuple[str, ...]: ...
-
-    @property
-    def lines(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +32,7 @@ class Parts:
     call_at: Callable[[int, int, str, Capabilities, str, bool], AttentionCall]
     traits: Callable[[AttentionCall], frozenset[str]]
     reduce: Callable[[AttentionCall, Callable[[AttentionCall], bool], int], AttentionCall]
-    self_check: Callable[[str, int], SelfCheckReport]
+    self_check: Callable[[str, int], SelfCheckRecord]
     reference: Callable[[], Subject | None]
     proofs: Callable[[], ProofRecord]
 
@@ -125,10 +108,17 @@ def _reduce(call: AttentionCall, fails: Callable[[AttentionCall], bool], budget:
     return strategies.reduce_call(call, fails, budget)
 
 
-def _self_check(profile: str, seed: int) -> SelfCheckReport:
+def _self_check(profile: str, seed: int) -> SelfCheckRecord:
     from certify.selfcheck import run_selfcheck
 
-    return run_selfcheck(profile, seed)
+    report = run_selfcheck(profile, seed)
+    planted = [row for row in report.rows if row.expected]
+    return SelfCheckRecord(
+        passed=report.ok,
+        caught=[row.name for row in planted if row.refuted],
+        missed=[row.name for row in planted if not row.refuted],
+        lines=[f"{row.name} is refuted by {row.prop}" for row in report.rows if row.refuted and not row.expected],
+    )
 
 
 def _reference() -> Subject | None:

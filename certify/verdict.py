@@ -40,7 +40,7 @@ def decide(
         return Decision("INCOMPLETE", ExitCode.INTERRUPTED, reasons)
     if "own_fault" in states:
         return Decision("INCOMPLETE", ExitCode.OWN_FAULT, reasons)
-    if states & {"unfinished", "not_reproducible"} or (audit is None and any(row.cases for row in rows)):
+    if states & {"unfinished", "not_reproducible"} or _audit_missing(rows, audit):
         return Decision("INCOMPLETE", ExitCode.INCOMPLETE, reasons)
     if not any(row.cases for row in rows):
         return Decision("INCOMPLETE", ExitCode.NOTHING_SELECTED, ("no case could be tested", *reasons))
@@ -63,9 +63,13 @@ def _reasons(rows: Sequence[PropertyRecord], audit: AuditRecord | None, interrup
         names = _names([row for row in rows if row.state == state])
         if names:
             found.append(f"{text} {names}")
-    if audit is None and not interrupted and any(row.cases for row in rows):
-        found.append("out of time before the audit")
+    if not interrupted and _audit_missing(rows, audit):
+        found.append("out of time before the audit" if audit is None else f"audit {'; '.join(audit.lines)}")
     return tuple(found)
+
+
+def _audit_missing(rows: Sequence[PropertyRecord], audit: AuditRecord | None) -> bool:
+    return any(row.cases for row in rows) and (audit is None or audit.rerun == 0)
 
 
 def _names(rows: Sequence[PropertyRecord]) -> str:

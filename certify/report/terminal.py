@@ -50,15 +50,16 @@ class Terminal:
                 if self._progress is not None and self._task is not None:
                     self._progress.advance(self._task)
             case Reducing(property=name, dtype=dtype):
-                self._say(f"  {name} ({dtype}) is refuted: looking for a smaller call")
+                if self._progress is not None and self._task is not None:
+                    self._progress.update(self._task, name=f"{name} ({dtype}) is refuted: looking for a smaller call")
             case PairFinished():
                 self._finished(event)
             case CounterExampleFound(record=record, stored=stored):
                 self._found.append(record)
                 if stored:
-                    self._say(f"  stored counter-example {record.id} still refutes {record.property}")
+                    self._line(f"  stored counter-example {record.id} still refutes {record.property}")
             case Warned(text=text):
-                self._say(f"  warning: {text}")
+                self._line(f"  warning: {text}")
             case VerdictReached():
                 self._verdict(event)
 
@@ -118,6 +119,3 @@ class Terminal:
     def _line(self, text: str, style: str = "") -> None:
         if not self.quiet:
             self.console.print(text, style=style or None, highlight=False, markup=False, soft_wrap=True)
-
-    def _say(self, text: str) -> None:
-        self._line(text)
