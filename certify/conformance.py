@@ -1,0 +1,146 @@
+"""The conformance suite for pytest: each property as one test, its calls drawn by Hypothesis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, Phase
+
+from certify.budget import PROFILES, cases_for
+from certify.counterexample import make_counterexample
+from certify.errors import UsageError, did_you_mean
+from certify.minimise import minimise, refutes_reference
+from certify.parts import default_parts, features_of
+from certify.properties import Bench, Outcome, Property, registered
+from certify.pytest_plugin import DEFAULT_DTYPES
+from certify.report.text import refutation
+from certify.subject import Subject
+from pyspec import AttentionCall
+from pyspec.formats import FORMATS
+from strategies import PROFILES as SIZES
+from strategies import attention_calls, small
+
+_REDUCTION_TRIES = 1500
+
+
+class Refuted(AssertionError):
+    """A subject broke a property; the message is the whole report."""
+
+
+@dataclass(frozen=True)
+class ConformanceCase:
+    """One property to which one subject is held at one dtype."""
+
+    prop: Property
+    subject: Subject
+    spec: str
+    device: str
+    dtype: str
+    profile: str
+    examples: int
+
+    @property
+    def id(self) -> str:
+        """The test's id."""
+        return f"{self.prop.id}-{self.spec}-{self.dtype}"
+
+    def run(self) -> None:
+        """Draw calls and check them; Refuted with the whole report when one fails, a skip when none was tested."""
+        reason = self.prop.needs(self.subject.capabilities)
+        if reason is not None:
+            pytest.skip(f"not covered: {reason}")
+        bench = Bench(self.subject, self.subject.ledger, self.device)
+        sizes = SIZES[self.profile]
+        calls = attention_calls(
+            small(sizes) if self.prop.small else sizes, features_of(self.subject.capabilities, self.dtype)
+        )
+        tested: Counter[str] = Counter()
+        failing: list[tuple[AttentionCall, Outcome]] = []
+
+        @hypothesis.settings(
+            max_examples=self.examples,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=(Phase.generate, Phase.target, Phase.shrink),
+            # A call on which the property has nothing to say is filtered, and some are large: both are meant.
+            suppress_health_check=(HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large),
+        )
+        @hypothesis.given(calls)
+        def check(drawn: AttentionCall) -> None:
+            call = self.prop.prepare(drawn)
+            outcome = Outcome(skipped="not a call of this property") if call is None else self.prop.check(call, bench)
+            if call is None or outcome.skipped is not None:
+                tested[f"skipped: {outcome.skipped}"] += 1
+                return
+            tested["vacuous" if outcome.vacuous and not outcome.refuted else "tested"] += 1
+            worst = outcome.worst
+            if worst is not None and 0.0 < worst.worst <= 1.0:
+                hypothesis.target(worst.worst, label="error ÷ bound")
+            if outcome.refuted:
+                failing[:] = [(call, outcome)]
+                raise Refuted(self.prop.claim)
+
+        try:
+            check()
+        except Refuted:
+            raise Refuted(self._report(bench, *failing[0])) from None
+        if not tested["tested"]:
+            pytest.skip(f"nothing was tested: {dict(tested)}")
+
+    def _report(self, bench: Bench, call: AttentionCall, outcome: Outcome) -> str:
+        parts = default_parts()
+        reference = parts.reference()
+        if refutes_reference(self.prop, reference, call):
+            return f"the reference is refuted by {self.prop.id} as well: the check is wrong, not the subject"
+        call, outcome = minimise(self.prop, bench, parts.reduce, call, outcome, reference, _REDUCTION_TRIES)
+        record = make_counterexample(
+            prop=self.prop,
+            subject=self.spec,
+            device=self.device,
+            isolated=False,
+            ledger=bench.ledger_for(call.dtype),
+            call=call,
+            outcome=outcome,
+            seed=0,
+            index=0,
+            profile=self.profile,
+            reduced=True,
+            snippet=self.subject.snippet(call),
+            theorem_checked_here=False,
+        )
+        return "\n" + refutation(record, call)
+
+
+def cases(
+    specs: Sequence[str], device: str, dtypes: Sequence[str] | None, profile: str, examples: int | None
+) -> list[ConformanceCase]:
+    """Every property for each subject and dtype, in registry order. Raises UsageError or MissingDevice."""
+    if profile not in PROFILES:
+        raise UsageError(f"profile {profile!r}: expected one of {', '.join(PROFILES)}")
+    for dtype in dtypes or ():
+        if dtype not in FORMATS:
+            raise UsageError(f"dtype {dtype!r}{did_you_mean(dtype, FORMATS)}: expected one of {', '.join(FORMATS)}")
+    parts = default_parts()
+    found = []
+    for spec in specs:
+        subject = parts.load(spec, device)
+        claimed = subject.capabilities.dtypes
+        missing = [dtype for dtype in dtypes or () if dtype not in claimed]
+        if missing:
+            raise UsageError(f"{spec} does not claim dtype {missing[0]!r}: it claims {', '.join(claimed)}")
+        for dtype in dtypes or [d for d in DEFAULT_DTYPES if d in claimed]:
+            for prop in registered().values():
+                count = cases_for(prop, profile, examples)
+                found.append(ConformanceCase(prop, subject, spec, device, dtype, profile, count))
+    return found
+
+
+@pytest.mark.property
+def test_property(conformance_case: ConformanceCase) -> None:
+    """The subject keeps the property on every call drawn."""
+    conformance_case.run()
