@@ -65,20 +65,21 @@ def _no_rescaling(dom: Any, shift: Any, a: Any, b: Any) -> Any:
     return online.Acc(shift, a.mass + b.mass, a.out + b.out)
 
 
+BACKWARD, FORWARD, JVP = agreement.test_backward, agreement.test_attention, agreement.test_jvp
 MISTAKES: list[Mistake] = [
-    ("dropout left out", attention, "consumed", _no_multiplier, "attention", agreement.test_attention),
-    ("dropout left out of the value gradient", attention, "consumed", _no_multiplier, "attention", agreement.test_backward),
-    ("dropout left out of the weight gradient", attention, "weights_grad", _weights_grad_without_multiplier, "attention", agreement.test_backward),
-    ("scale left out of the tangent", attention, "scores_jvp", _scale_left_out, "attention", agreement.test_jvp),
-    ("key left out of the tangent", attention, "scores_jvp", _key_tangent_left_out, "attention", agreement.test_jvp),
-    ("bias left out", attention, "scores", _bias_left_out, "attention", agreement.test_attention),
-    ("bias scaled", attention, "scores", _bias_scaled, "attention", agreement.test_attention),
-    ("no centring", softmax, "center", _not_centred, "attention", agreement.test_backward),
-    ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", agreement.test_attention),
+    ("dropout left out", attention, "consumed", _no_multiplier, "attention", FORWARD),
+    ("dropout left out of gV", attention, "consumed", _no_multiplier, "attention", BACKWARD),
+    ("dropout left out of Gp", attention, "weights_grad", _weights_grad_without_multiplier, "attention", BACKWARD),
+    ("scale left out of the tangent", attention, "scores_jvp", _scale_left_out, "attention", JVP),
+    ("key left out of the tangent", attention, "scores_jvp", _key_tangent_left_out, "attention", JVP),
+    ("bias left out", attention, "scores", _bias_left_out, "attention", FORWARD),
+    ("bias scaled", attention, "scores", _bias_scaled, "attention", FORWARD),
+    ("no centring", softmax, "center", _not_centred, "attention", BACKWARD),
+    ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", FORWARD),
     ("causal one off", visibility, "causal", _one_position_late, "visibility", agreement.test_visibility),
     ("one head of a group", heads, "group_sum", _last_head_of_group, "heads", agreement.test_heads),
     ("no rescaling", online, "merge", _no_rescaling, "online", agreement.test_online),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[m[0] for m in MISTAKES])

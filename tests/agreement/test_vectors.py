@@ -158,9 +158,7 @@ def test_heads(case: dict[str, Any]) -> None:
 
     def wide(record: dict[str, Any]) -> Inputs[np.ndarray]:
         x = inputs(record, shape)
-        return Inputs(
-            x.query, heads.repeat(EXACT, head_map, x.key), heads.repeat(EXACT, head_map, x.value), x.bias
-        )
+        return Inputs(x.query, heads.repeat(EXACT, head_map, x.key), heads.repeat(EXACT, head_map, x.value), x.bias)
 
     x, dx = wide(case["inputs"]), wide(case["tangent"])
     same(attention.forward(EXACT, p, x), case["output"])
@@ -222,7 +220,8 @@ def test_packing(case: dict[str, Any]) -> None:
     for rows, columns in ((slice(0, nq[0]), slice(0, nk[0])), (slice(nq[0], None), slice(nk[0], None))):
         at = (slice(None), slice(None), rows, columns)
         multiplier = p.multiplier
-        assert multiplier is not None and x.bias is not None
+        assert multiplier is not None
+        assert x.bias is not None
         alone_p = Params(p.scale, p.visible[at], multiplier[at])
         alone = Inputs(x.query[:, :, rows], x.key[:, :, columns], x.value[:, :, columns], x.bias[at])
         same(attention.forward(EXACT, alone_p, alone), case["output"][rows])

@@ -2,8 +2,8 @@
 
     python3 tools/lean/check.py [--json] [--timeout SECONDS] [--root FOLDER]
 
-Uses `lake build` where there is a native Lean, and otherwise the WebAssembly build of toolchain.py. Exit status 0: every
-theorem checked; 1: something is wrong, printed as file:line. Writes .attnspec/proofs.json on success.
+Uses `lake build` where there is a native Lean, and otherwise the WebAssembly build of toolchain.py. Exit status 0:
+every theorem checked; 1: something is wrong, printed as file:line. Writes .attnspec/proofs.json on success.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def check_native(lake: str, root: Path, names: list[str], timeout: float) -> Che
     canary = native.run_text(lake, root, "import AttnProofs\n" + CANARY, timeout)
     if canary.status == 0 or canary.output.count("error") == 0:
         raise Failure(("the deliberately false theorem was accepted: this Lean checks nothing",))
-    return Checked(native.version(lake, root), "axioms: propext, Classical.choice and Quot.sound at most, for each claim")
+    return Checked(
+        native.version(lake, root), "axioms: propext, Classical.choice and Quot.sound at most, for each claim"
+    )
 
 
 def check_fallback(root: Path, timeout: float) -> Checked:
@@ -95,7 +97,9 @@ def check_fallback(root: Path, timeout: float) -> Checked:
         raise Failure((f"the deliberately false theorem drew {rejected} errors instead of one: {detail}",))
     if result.status != 1:
         raise Failure((f"Lean ended with status {result.status} and not 1: {result.output[-800:]}",))
-    return Checked(f"Lean {LEAN_VERSION}", "source gate: no open proof, axiom, compiled-code trust or code run while checking")
+    return Checked(
+        f"Lean {LEAN_VERSION}", "source gate: no open proof, axiom, compiled-code trust or code run while checking"
+    )
 
 
 def check(root: Path, timeout: float) -> dict[str, object]:
@@ -127,7 +131,7 @@ def check(root: Path, timeout: float) -> dict[str, object]:
         "spec_digest": digests[0],
         "proofs_digest": digests[1],
         "theorems": [{"name": claim.name, "sentence": claim.sentence} for claim in claims],
-        "time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - started, 1),
     }
 
@@ -160,7 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
     claims = gate.headlines(root)
     for claim in claims:
         print(f"{claim.name} — {claim.sentence}")
-    print(f"proofs: {len(claims)} claims and all that they rest on checked by {state['toolchain']} in {state['seconds']} s")
+    print(f"proofs: {len(claims)} claims and all that they rest on, checked by {state['toolchain']}")
+    print(f"proofs: it took {state['seconds']} s")
     print(f"proofs: audit by {state['audit']}")
     print("proofs: a deliberately false theorem was rejected")
     return 0

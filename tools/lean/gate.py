@@ -24,7 +24,8 @@ FORBIDDEN = {
     r"axiom|constant|opaque": "assumes what should be proved",
     r"native_decide|ofReduceBool|ofReduceNat|trustCompiler": "trusts compiled code",
     r"unsafe|extern|implemented_by|csimp": "lets running code differ from the definition",
-    r"run_cmd|run_elab|run_meta|initialize|builtin_initialize|elab|elab_rules|macro|macro_rules|addDecl": "runs code while checking",
+    r"run_cmd|run_elab|run_meta|initialize|builtin_initialize": "runs code while checking",
+    r"elab|elab_rules|macro|macro_rules|addDecl": "extends the language that is being checked",
     r"partial": "has no definition to reason about",
 }
 _FORBIDDEN = [(re.compile(rf"(?<![\w.«])(?:{words})(?![\w»])"), words, why) for words, why in FORBIDDEN.items()]
@@ -34,7 +35,7 @@ _DECLARATION = re.compile(
     r"^(?:@\[[^\]]*\]\s*)*(?P<modifiers>(?:(?:private|protected|noncomputable|public)\s+)*)"
     r"(?P<kind>def|theorem|abbrev|structure|class|inductive|lemma)\s+(?P<name>[^\s({\[:]+)"
 )
-_FIELD = re.compile(r"^  (?:\| )?(?P<name>[A-Za-z_]\w*)\s*(?::|\()")
+_FIELD = re.compile(r"^  (?P<name>[A-Za-z_]\w*)\s*:(?!=)")
 _CONSTRUCTOR = re.compile(r"^  \| (?P<name>\w+)")
 _TRANSPARENT = re.compile(r"^\s*(?:@\[[^\]]*\]|omit\b.*\bin|set_option\b.*\bin|open\b.*\bin|variable\b.*\bin)\s*$")
 
@@ -122,9 +123,12 @@ def check_docstrings(module: Module) -> list[Finding]:
                 block = match["kind"]
             if "private" not in match["modifiers"] and not _documented(raw, number):
                 findings.append(Finding(module.path, number, f"{match['kind']} {match['name']} has no docstring"))
-        elif block and (match := (_CONSTRUCTOR if block == "inductive" else _FIELD).match(line)):
-            if not _documented(raw, number):
-                findings.append(Finding(module.path, number, f"{match['name']} has no docstring"))
+        elif (
+            block
+            and (match := (_CONSTRUCTOR if block == "inductive" else _FIELD).match(line))
+            and not _documented(raw, number)
+        ):
+            findings.append(Finding(module.path, number, f"{match['name']} has no docstring"))
     return findings
 
 
@@ -164,8 +168,32 @@ def check_imports(modules: dict[str, Module]) -> list[Finding]:
         if name.startswith("AttnSpec"):
             for number, line_text in enumerate(strip_comments(module.text).splitlines(), 1):
                 if re.match(r"^\s*(?:@\[[^\]]*\]\s*)*(?:theorem|lemma|example)\b", line_text):
-                    findings.append(Finding(module.path, number, "a theorem in the specification: it belongs to proofs/"))
+                    findings.append(
+                        Finding(module.path, number, "a theorem in the specification: it belongs to proofs/")
+                    )
     return findings
+
+
+def declared(module: Module) -> dict[str, int]:
+    """Full names of a file's declarations and structure fields, each with its line."""
+    found: dict[str, int] = {}
+    spaces: list[str] = []
+    block = ""
+    for number, line in enumerate(strip_comments(module.text).splitlines(), 1):
+        if match := re.match(r"^(namespace|section)\s*([\w.]*)\s*$", line):
+            spaces.append(match[2] if match[1] == "namespace" else "")
+        elif re.match(r"^end\b", line):
+            if spaces:
+                spaces.pop()
+        elif match := _DECLARATION.match(line):
+            name = ".".join([*(s for s in spaces if s), match["name"].strip("«»")])
+            found[name] = number
+            block = name if match["kind"] in ("structure", "class") else ""
+        elif line and not line.startswith(" "):
+            block = ""
+        elif block and (match := _FIELD.match(line)):
+            found[f"{block}.{match['name']}"] = number
+    return found
 
 
 def headlines(root: Path) -> list[Headline]:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tools.lean.toolchain import WasmLean
 
-_HEAD = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<column>\d+): (?P<severity>error|warning|info)(?P<rest>.*)$")
+_HEAD = re.compile(
+    r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<column>\d+): (?P<severity>error|warning|info)(?P<rest>.*)$"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,13 @@ def run(lean: WasmLean, file: Path, timeout: float) -> Result:
     # A file and not a pipe: a full pipe is an input/output error to this Lean.
     with tempfile.TemporaryFile() as sink:
         process = subprocess.Popen(
-            command, cwd=file.parent, env=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+            command,
+            cwd=file.parent,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
         )
         timed_out = False
         try:

@@ -26,7 +26,12 @@ class Outcome:
 def call(command: list[str], cwd: Path, timeout: float) -> Outcome:
     """Runs a command in a process group of its own, which dies when the time is up."""
     process = subprocess.Popen(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         raw, _ = process.communicate(timeout=timeout)

