@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from certify.errors import UsageError, did_you_mean
 from certify.ledgers import ledger_as_data, ledger_from_data
@@ -106,6 +105,18 @@ def observed_from(judgement: Judgement) -> Observed:
     )
 
 
+def worst_by_tensor(outcome: Outcome) -> list[Observed]:
+    """The worst judgement of each tensor (a check may run a subject several times), refuted ones first."""
+    worst: dict[str, Judgement] = {}
+    for j in sorted(outcome.judgements, key=_badness):
+        worst[j.tensor] = j
+    return [observed_from(j) for j in sorted(worst.values(), key=_badness, reverse=True)]
+
+
+def _badness(judgement: Judgement) -> tuple[bool, float]:
+    return (not judgement.inside, judgement.worst)
+
+
 def make_counterexample(
     *,
     prop: Property,
@@ -128,7 +139,6 @@ def make_counterexample(
     key = "\0".join(
         (prop.id, subject, device, call.dtype, msgspec.json.encode(data, order="sorted").decode(), document)
     )
-    judgements = sorted(outcome.judgements, key=lambda j: (j.inside, -float(np.nan_to_num(j.worst))))
     return CounterExample(
         format=FORMAT,
         id=hashlib.sha256(key.encode()).hexdigest()[:10],
@@ -142,7 +152,7 @@ def make_counterexample(
         isolated=isolated,
         ledger=data,
         broken=outcome.broken,
-        observed=[observed_from(j) for j in judgements],
+        observed=worst_by_tensor(outcome),
         call=msgspec.Raw(call_to_json(call).encode()),
         seed=seed,
         index=index,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from certify.counterexample import CounterExample, observed_from
+from certify.counterexample import CounterExample, worst_by_tensor
 from certify.errors import OwnFault, UsageError, did_you_mean
 from certify.identify import load
 from certify.isolate import IsolatedSubject
@@ -47,7 +47,7 @@ def replay(record: CounterExample, parts: Parts, proofs: ProofRecord) -> Replay:
         seen = msgspec.structs.replace(
             record,
             broken=again.outcome.broken,
-            observed=[observed_from(j) for j in again.outcome.judgements],
+            observed=worst_by_tensor(again.outcome),
             theorem_checked_here=checked_here(proofs, prop.theorem),
             snippet=snippet_of(subject, again.call),
         )
