@@ -71,3 +71,9 @@ def keep_heads(call: AttentionCall, query_heads: Sequence[int]) -> AttentionCall
     """The call with only these query heads, and of the key heads only those that they read."""
     used = sorted({call.head_map[h] for h in query_heads})
     return keep(keep(call, "query_heads", query_heads), "key_heads", used)
+
+
+def share_key_head(call: AttentionCall, key_head: int) -> AttentionCall:
+    """The call in which every query head reads this key head, the only one left."""
+    shared = call.but(head_map=(key_head,) * call.axes.query_heads)
+    return keep(shared, "key_heads", [key_head])

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from pyspec.call import AttentionCall, CallError, Dropout, Visibility
-from strategies.keep import keep, keep_heads
+from strategies.keep import keep, keep_heads, share_key_head
 from strategies.simpler import Build, resets, simpler_numbers
 from strategies.values import fit
 
@@ -143,6 +143,8 @@ class _Reducer:
         choices += [sorted(h for g in groups for h in g[:n]) for n in range(1, max(map(len, groups), default=1))]
         choices += [[h for h in range(hq) if h not in g] for g in groups]
         choices += [[h for h in range(hq) if h != gone] for gone in range(hq)]
+        if hkv > 1:
+            yield from (partial(share_key_head, call, g) for g in used)
         if len(used) < hkv:
             yield lambda: keep(call, "key_heads", used)
         for heads in choices:

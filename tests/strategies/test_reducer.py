@@ -162,6 +162,15 @@ def test_lengths_that_must_be_equal_shrink_together() -> None:
         assert_plain(call, queries=3, keys=3)
 
 
+def test_a_mask_is_stored_no_larger_than_it_varies() -> None:
+    def fails(c: AttentionCall) -> bool:
+        return min(c.axes.batch, c.axes.query_heads, c.axes.queries, c.axes.keys) == 2 and not c.visible[..., 0].any()
+
+    for call in reduced(fails, 2):
+        assert call.axes == Axes(2, 2, 1, 2, 2, 1, 1)
+        assert call.visibility.mask.tolist() == [[[[False]]]]
+
+
 def test_layout_and_scale_that_matter_stay() -> None:
     for call in reduced(lambda c: c.layout.key != "contiguous" and c.scale.value not in (None, 1.0), 2):
         assert call.layout.query == call.layout.value == call.layout.mask == "contiguous"
@@ -303,6 +312,15 @@ def test_keep_cuts_every_field_along_its_own_axis() -> None:
                 if call.multiplier is not None:
                     assert np.array_equal(part.multiplier, np.take(call.multiplier, range(0, n, 2), axis=position))
             assert getattr(part.axes, axis) == len(range(0, n, 2))
+
+
+def test_keep_makes_a_causal_flag_mean_the_new_lengths() -> None:
+    call = next(failing(lambda c: c.encoding == "causal_flag" and min(c.axes.queries, c.axes.keys) > 3, 1))
+    part = keep(keep(call, "keys", [1, 3]), "queries", [2, 0, 3])
+    assert part.encoding == "causal_flag"
+    assert part.visible[0, 0].tolist() == [[True, False], [True, True], [True, True]]
+    assert np.array_equal(part.key, call.key[:, :, [1, 3]])
+    assert np.array_equal(part.query, call.query[:, :, [2, 0, 3]])
 
 
 def test_keep_heads_drops_unread_key_heads_and_refuses_to_drop_read_ones() -> None:
