@@ -210,3 +210,11 @@ def read_certificate(path: Path) -> Certificate:
 def schema() -> dict[str, Any]:
     """JSON Schema of a certificate, as published in certify/schema/certificate.schema.json."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Certificate)}
+
+
+if __name__ == "__main__":
+    # Regenerates the published schema.
+    import json
+
+    path = Path(__file__).parent / "schema" / "certificate.schema.json"
+    path.write_text(json.dumps(schema(), indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 EXIT_CODES = (
-    "Exit codes: 0 certified, 1 refuted, 2 usage or configuration, 3 our own self-check failed, "
+    "Exit codes: 0 certified, 1 refuted, 2 usage or configuration, 3 self-check failed or a fault of ours, "
     "4 incomplete (no such device, out of time), 5 nothing selected."
 )
 

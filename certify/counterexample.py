@@ -153,7 +153,8 @@ def make_counterexample(
         ledger=data,
         broken=outcome.broken,
         observed=worst_by_tensor(outcome),
-        call=msgspec.Raw(call_to_json(call).encode()),
+        # On one line: the record is also part of an event, and an event is a line.
+        call=msgspec.Raw(msgspec.json.format(call_to_json(call).encode(), indent=-1)),
         seed=seed,
         index=index,
         profile=profile,

@@ -14,6 +14,9 @@ from pyspec import AttentionCall, call_to_json
 # The count of tries decides, so that two runs end at the same call; the time only guards against slow subjects.
 REDUCTION_SECONDS = 30.0
 REDUCTION_CALL_SECONDS = 5.0
+# Each call that ends its process costs a new one.
+CRASH_REDUCTION_SECONDS = 10.0
+_CRASH = re.compile(r"the process (died|exited)|no answer in")
 
 Reduce = Callable[[AttentionCall, Callable[[AttentionCall], bool], int], AttentionCall]
 
@@ -42,6 +45,8 @@ def minimise(
     on it too: what refutes a right kernel is no bug of this one.
     """
     wanted = kind(outcome)
+    if outcome.broken is not None and _CRASH.search(outcome.broken):
+        seconds = min(seconds, CRASH_REDUCTION_SECONDS)
     deadline = time.monotonic() + seconds
     best = [(call, outcome)]
     stable = _is_fixed(prop, call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 
 from pyspec.formats import get_format, to_hex
@@ -45,7 +46,8 @@ def decimal(value: float) -> str:
 
 def hex_word(dtype: str, value: float) -> str:
     """The bit pattern of a value in a format, such as 0x3f80 for 1 in bfloat16."""
-    return "0x" + to_hex(dtype, np.array([value], dtype=np.float64))[0].removeprefix("0x")
+    with np.errstate(all="ignore"):
+        return "0x" + to_hex(dtype, np.array([value], dtype=np.float64))[0]
 
 
 def ulps(dtype: str, distance: float, at: float) -> float | None:
@@ -54,5 +56,5 @@ def ulps(dtype: str, distance: float, at: float) -> float | None:
         return None
     fmt = get_format(dtype)
     _, exponent = math.frexp(at) if at else (0.0, -2000)
-    smallest = math.frexp(fmt.tiny)[1]
-    return distance / math.ldexp(1.0, max(exponent, smallest) - fmt.precision)
+    smallest = float(ml_dtypes.finfo(fmt.dtype).smallest_subnormal)
+    return distance / max(math.ldexp(1.0, exponent - fmt.precision), smallest)

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from certify.certificate import Certificate, to_json
 from certify.counterexample import CounterExample
-from certify.events import CounterExampleFound, Event, VerdictReached, event_json
+from certify.events import CaseChecked, CounterExampleFound, Event, VerdictReached, event_json
 
 
 class Evidence:
@@ -24,6 +24,8 @@ class Evidence:
             self.out.mkdir(parents=True, exist_ok=True)
             self._events = (self.out / "events.jsonl").open("w", encoding="utf-8")
         self._events.write(event_json(event) + "\n")
+        if not isinstance(event, CaseChecked):
+            self._events.flush()
         if isinstance(event, CounterExampleFound):
             self._examples[event.record.id] = event.record
         if isinstance(event, VerdictReached):
@@ -58,8 +60,6 @@ class JsonLines:
 
     def __call__(self, event: Event) -> None:
         """Print one event."""
-        from certify.events import CaseChecked
-
         if not isinstance(event, CaseChecked):
             self.stream.write(event_json(event) + "\n")
             self.stream.flush()

@@ -14,7 +14,7 @@ from certify.parts import Parts
 Certify = Callable[..., Result]
 
 
-@pytest.fixture()
+@pytest.fixture
 def certify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certify:
     """`certify("run", "fake", parts=...)`: the command's result, run in an empty folder."""
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ from tests.certify.fakes import Fake, parts
 RUN = ("run", "fake", "--examples", "40", "--dtype", "float32", "--only", "output")
 
 
-@pytest.fixture()
+@pytest.fixture
 def found(certify: Certify, tmp_path: Path) -> CounterExample:
     """The counter-example of a kernel that doubles its output from two keys on."""
     result = certify(*RUN, parts=parts(Fake(change=fakes.doubled_when_two_keys)))

@@ -12,7 +12,10 @@ from tests.certify.fakes import Fake, parts
 
 CASES = {
     "unknown subject": (["run", "fak"], "unknown subject 'fak'"),
-    "unknown property": (["run", "fake", "--only", "outptu"], "--only 'outptu': unknown property (did you mean output?)"),
+    "unknown property": (
+        ["run", "fake", "--only", "outptu"],
+        "--only 'outptu': unknown property (did you mean output?)",
+    ),
     "dtype": (["run", "fake", "--dtype", "flaot32"], "fake does not claim it (did you mean float32"),
     "device": (["run", "fake", "--device", "tpu"], "--device tpu: fake does not claim it: expected one of cpu"),
     "profile": (["run", "fake", "--profile", "huge"], "--profile 'huge': expected one of smoke, pr, release"),
