@@ -74,7 +74,10 @@ def main(rounds: int, skip_slow: bool) -> None:
     ratios = Table("queries, keys, width", "adaptive f32 ÷ float64", "mpmath ÷ adaptive f32", "to balls: f32, f64")
     for size in SIZES:
         low, high = draw(*size, "float32"), draw(*size, "float64")
-        jobs = {call.dtype: (call, kernel_result(call), bounds(call, named_ledgers(call.dtype)["math"])) for call in (low, high)}
+        jobs = {
+            call.dtype: (call, kernel_result(call), bounds(call, named_ledgers(call.dtype)["math"]))
+            for call in (low, high)
+        }
         engines: dict[str, Callable[[], object]] = {
             "float64": lambda call=low: evaluate(Float64Domain(), call),
             "adaptive f32": lambda job=jobs["float32"]: judge(*job),
@@ -86,7 +89,7 @@ def main(rounds: int, skip_slow: bool) -> None:
         times: dict[str, list[float]] = {name: [] for name in engines}
         for turn in range(rounds + 1):
             for name, run in engines.items():
-                if name == "mpmath" and (skip_slow and size[0] >= 64 or turn > 1):
+                if name == "mpmath" and ((skip_slow and size[0] >= 64) or turn > 1):
                     continue
                 repeats = 20 if name in ("float64", "adaptive f32", "enclosure") else 1
                 start = time.process_time()

@@ -18,8 +18,9 @@ class Ledger:
     stores: stages (see pyspec.domain.STAGES) whose result is rounded to `storage` as well.
     weights: "saved" when backward reuses the weights, "recomputed" when it forms exp(score - LSE) again.
     delta: "weights" for D = Σ P·Gp, "output" for D = Σ G·O with the rounded output.
-    gradient_tile: queries after which the running key and value gradients are rounded to `storage`
-    (None: only once, at the end).  key_tile: keys per tile of an online softmax (None: one pass).
+    key_tile: keys per tile of an online softmax (None: one pass). gradient_tile: queries after which the running
+    key and value gradients are rounded to `storage`, and the query gradient after each key tile (None: every
+    gradient is rounded once, at the end).
     running_sums_stored: sums over the query heads of one key head, and over a broadcast bias axis, round to
     storage after every term.
     exp_error: error of exp in unit roundoffs of `compute`; exp_argument_roundings: roundings of its argument.

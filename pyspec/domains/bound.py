@@ -10,7 +10,8 @@ format's largest number has an infinite error. Softmax is bounded in the log dom
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,14 +26,29 @@ _HOPELESS = 300.0
 # Extra roundings a kernel may spend on placing the scale: split over query and key (two roots, two
 # products), or after the product.
 _SCALE_ROUNDINGS = 6
+# Sums over queries, which grouped heads continue.
+_GRADIENT_SUMS = ("grad_key", "grad_value")
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a product summed: Σ|a||b| by entry, how many terms, and in how many tiles."""
+
+    sizes: np.ndarray
+    count: int
+    tiles: int
 
 
 @dataclass(frozen=True, eq=False)
 class Bounded:
-    """Float64 values and absolute errors of the same shape; `error` None means exact."""
+    """Float64 values and absolute errors of the same shape; `error` None means exact.
+
+    `terms` tells of the sum behind a key or value gradient, for the sum over grouped heads that follows.
+    """
 
     value: np.ndarray
     error: np.ndarray | None = None
+    terms: Callable[[], Terms] | None = None
 
     @property
     def bound(self) -> np.ndarray:
@@ -90,27 +106,45 @@ class BoundDomain(Domain[Bounded]):
 
     # products and sums
 
-    def _product(self, stage: str, a: Bounded, b: Bounded, row_weights: np.ndarray | None = None) -> Bounded:
-        """A B. `row_weights` counts extra roundings to storage of the running sum, per term."""
-        terms = a.value.shape[-1]
-        roundings = terms + (_SCALE_ROUNDINGS if stage == "dot" else 0)
-        left = a.computed * (roundings * self.unit)
-        if row_weights is not None:
-            left = left + a.computed * (row_weights * self.ledger.storage_format.unit_roundoff)
-        if a.error is not None:
-            left = left + a.error
+    def _tile(self, stage: str) -> int | None:
+        """Length of the pieces after which a running sum of this product is rounded to storage, or None."""
+        if self.ledger.gradient_tile is None:
+            return None
+        if stage == "grad_query":
+            return self.ledger.key_tile
+        return self.ledger.gradient_tile if stage in _GRADIENT_SUMS else None
+
+    def _product(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
+        """A B, the inner axis summed in any order, in tiles where the ledger says so."""
+        count = a.value.shape[-1]
+        roundings = count + (_SCALE_ROUNDINGS if stage == "dot" else 0)
+        tile = self._tile(stage)
+        tiles = 1 if tile is None else max(-(-count // tile), 1)
+        storage = self.ledger.storage_format
         with np.errstate(all="ignore"):
+            left = a.computed * (roundings * self.unit)
+            if tile is not None and tiles > 1:
+                # A term is rounded along with the running sum after its own tile and after each later one; the
+                # last of these roundings is the cast of the finished tensor.
+                left = left + a.computed * ((tiles - 1 - np.arange(count) // tile) * storage.unit_roundoff)
+            if a.error is not None:
+                left = left + a.error
             value = a.value @ b.value
             error = left @ b.computed
             if b.error is not None:
                 error = error + a.magnitude @ b.error
-            # The error is at least roundings·u·Σ|a||b|, so this over-estimates every partial sum.
-            partial = error / (max(roundings, 1) * self.unit)
-            if row_weights is not None:
-                partial = np.where(a.computed @ b.computed >= self.ledger.storage_format.largest, np.inf, 0.0)
-            error = error + terms * self.tiny
-            error[~np.isfinite(value) | ~(partial < self.ledger.compute_format.largest)] = np.inf
-        return self._stored(stage, np.nan_to_num(value, posinf=0.0, neginf=0.0), error)
+            if tiles > 1:
+                partial, largest = a.computed @ b.computed, storage.largest
+                error = error + (tiles - 1) * storage.tiny
+            else:
+                # The error is at least roundings·u·Σ|a||b|, so this over-estimates every partial sum.
+                partial, largest = error / (max(roundings, 1) * self.unit), self.ledger.compute_format.largest
+            error = error + count * self.tiny
+            error[~np.isfinite(value) | ~(partial < largest)] = np.inf
+        stored = self._stored(stage, np.nan_to_num(value, posinf=0.0, neginf=0.0), error)
+        if stage not in _GRADIENT_SUMS:
+            return stored
+        return Bounded(stored.value, stored.error, lambda: Terms(a.computed @ b.computed, count, tiles))
 
     def mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         return self._product(stage, a, b)
@@ -119,16 +153,7 @@ class BoundDomain(Domain[Bounded]):
         return self._product(stage, a, Bounded(_t(b.value), None if b.error is None else _t(b.error)))
 
     def t_mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
-        flipped = Bounded(_t(a.value), None if a.error is None else _t(a.error))
-        tile = self.ledger.gradient_tile
-        if tile is None or stage not in ("grad_key", "grad_value"):
-            return self._product(stage, flipped, b)
-        queries = a.value.shape[-2]
-        tiles = -(-queries // tile)
-        weights = tiles - np.arange(queries, dtype=np.float64) // tile
-        out = self._product(stage, flipped, b, weights)
-        assert out.error is not None
-        return Bounded(out.value, out.error + tiles * self.ledger.storage_format.tiny)
+        return self._product(stage, Bounded(_t(a.value), None if a.error is None else _t(a.error)), b)
 
     def add(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         return self._elementwise(stage, a.value + b.value, a.bound + b.bound)
@@ -145,16 +170,29 @@ class BoundDomain(Domain[Bounded]):
             return self._elementwise(stage, a.value * c, error)
 
     def take(self, a: Bounded, heads: np.ndarray) -> Bounded:
-        return Bounded(a.value[:, heads], None if a.error is None else a.error[:, heads])
+        terms = a.terms
+        return Bounded(
+            a.value[:, heads],
+            None if a.error is None else a.error[:, heads],
+            None if terms is None else lambda: replace(terms(), sizes=terms().sizes[:, heads]),
+        )
 
     def sum_axis(self, stage: str, a: Bounded, axis: int) -> Bounded:
-        terms, storage = a.value.shape[axis], self.ledger.storage_format
+        parts, storage = a.value.shape[axis], self.ledger.storage_format
         running = self.ledger.running_sums_stored
         unit = storage.unit_roundoff if running else self.unit
         tiny = storage.tiny if running else self.tiny
         with np.errstate(all="ignore"):
             sizes = a.computed.sum(axis=axis, keepdims=True)
-            error = (a.bound + tiny).sum(axis=axis, keepdims=True) + terms * unit * sizes
+            error = (a.bound + tiny).sum(axis=axis, keepdims=True) + parts * unit * sizes
+            if a.terms is not None and parts > 1:
+                # A kernel may as well run one sum through all parts: longer, and rounded after the others' tiles.
+                inner = a.terms()
+                sizes = inner.sizes.sum(axis=axis, keepdims=True)
+                longer = inner.count * self.unit
+                if self.ledger.gradient_tile is not None:
+                    longer += inner.tiles * storage.unit_roundoff
+                error = error + (parts - 1) * longer * sizes
             total = a.value.sum(axis=axis, keepdims=True)
             # A running sum may pass the format's largest number although the total does not.
             error = np.where(sizes < storage.largest, error, np.inf)

@@ -1,0 +1,151 @@
+"""Does the bound ever cry wolf? Correct subjects on many generated calls, every tensor judged.
+
+    python bench/soundness.py [--calls 20000] [--seed 0] [--jobs 2] [--state FILE] [--subject NAME ...] [--dtype D ...]
+
+Calls are shared out evenly over subjects and dtypes; call i of a pair is a pure function of (seed, i). A chunk that
+--state already holds is not run again, so an interrupted run goes on where it stopped. Prints, for each subject and
+dtype: calls, tensor checks, false alarms, undecided entries, share of tensors whose bound says nothing, and the
+distribution of error ÷ bound. Exit code 1 when there was a false alarm.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+SUBJECTS = ("numpy-reference", "torch-eager", "torch-sdpa:math", "torch-sdpa:flash")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+CHUNK = 50
+
+
+def run_chunk(subject_name: str, dtype: str, seed: int, start: int, stop: int, profile: str) -> dict[str, Any]:
+    """Judge calls start..stop of one subject and dtype."""
+    import torch
+
+    from certify.parts import features_of
+    from certify.properties import Bench
+    from certify.properties.agree import agree
+    from certify.subjects import load_subject
+    from strategies import PROFILES, call_at
+
+    torch.set_num_threads(1)
+    subject = load_subject(subject_name)
+    bench = Bench(subject, subject.ledger)
+    features = features_of(subject.capabilities, dtype)
+    found: dict[str, Any] = {
+        "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop, "profile": profile,
+        "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0, "alarms": [], "ratios": [],
+    }  # fmt: skip
+    for index in range(start, stop):
+        outcome = agree(call_at(seed, index, PROFILES[profile], features), bench)
+        if outcome.skipped is not None:
+            found["uncovered"] += 1
+            continue
+        found["calls"] += 1
+        found["vacuous"] += len(outcome.vacuous)
+        if outcome.broken is not None:
+            found["alarms"].append([index, outcome.broken])
+        for judgement in outcome.judgements:
+            found["undecided"] += judgement.undecided_count
+            found["escalated"] += judgement.escalated_count
+            found["ratios"].append([judgement.tensor, round(min(judgement.worst, 1e9), 6)])
+            if not judgement.inside:
+                found["alarms"].append([index, f"{judgement.tensor}: {judgement.worst:.4g} × the bound"])
+    return found
+
+
+def known_chunks(state: Path | None) -> list[dict[str, Any]]:
+    """Chunks that the state file holds; a last line cut short by an interrupt is dropped."""
+    if state is None or not state.exists():
+        return []
+    rows = []
+    for line in state.read_text().splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+@click.command(help=__doc__)
+@click.option("--calls", default=20000, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--jobs", default=2, show_default=True)
+@click.option("--profile", default="pr", show_default=True)
+@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), default=None)
+@click.option("--subject", "subjects", multiple=True, default=SUBJECTS)
+@click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
+def main(
+    calls: int,
+    seed: int,
+    jobs: int,
+    profile: str,
+    state: Path | None,
+    subjects: tuple[str, ...],
+    dtypes: tuple[str, ...],
+) -> None:
+    each = -(-calls // (len(subjects) * len(dtypes)))
+    wanted = [
+        (subject, dtype, seed, start, min(start + CHUNK, each), profile)
+        for start in range(0, each, CHUNK)
+        for subject in subjects
+        for dtype in dtypes
+    ]
+    key = ("subject", "dtype", "seed", "start", "stop", "profile")
+    done = {tuple(row[k] for k in key): row for row in known_chunks(state)}
+    results = [done[w] for w in wanted if w in done]
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = [pool.submit(run_chunk, *w) for w in wanted if w not in done]
+        for future in track(as_completed(futures), "judging", total=len(futures), console=Console(stderr=True)):
+            results.append(future.result())
+            if state is not None:
+                with state.open("a") as file:
+                    file.write(json.dumps(results[-1]) + "\n")
+    sys.exit(1 if report(results) else 0)
+
+
+def report(results: list[dict[str, Any]]) -> int:
+    """Print the table; return the number of false alarms."""
+    pairs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in results:
+        pairs[row["subject"], row["dtype"]].append(row)
+    table = Table(
+        "subject", "dtype", "calls", "checks", "alarms", "undecided", "to balls", "vacuous", "median", "99 %", "largest"
+    )
+    total = defaultdict(int)
+    largest = 0.0
+    for (subject, dtype), rows in sorted(pairs.items()):
+        ratios = np.array([r for row in rows for _, r in row["ratios"]] or [0.0])
+        sums = {k: sum(row[k] for row in rows) for k in ("calls", "undecided", "escalated", "vacuous")}
+        alarms = [a for row in rows for a in row["alarms"]]
+        table.add_row(
+            subject, dtype, str(sums["calls"]), str(ratios.size), str(len(alarms)), str(sums["undecided"]),
+            str(sums["escalated"]), f"{sums['vacuous'] / ratios.size:.1%}", f"{np.median(ratios):.3f}",
+            f"{np.quantile(ratios, 0.99):.3f}", f"{ratios.max():.3f}",
+        )  # fmt: skip
+        for index, what in alarms[:5]:
+            print(f"ALARM {subject} {dtype} call {index}: {what}")
+        total["calls"] += sums["calls"]
+        total["checks"] += ratios.size
+        total["alarms"] += len(alarms)
+        largest = max(largest, float(ratios.max()))
+    Console(width=150).print(table)
+    print(
+        f"{total['calls']} calls, {total['checks']} tensor checks, {total['alarms']} false alarms, "
+        f"largest error ÷ bound {largest:.4f}"
+    )
+    return total["alarms"]
+
+
+if __name__ == "__main__":
+    main()
