@@ -24,7 +24,7 @@ otherwise. `R` is any commutative ring or field, and its exponential is any func
 set_option autoImplicit false
 
 namespace AttnProofs
-open AttnSpec Lean.Grind
+open AttnSpec AttnSpec.Acc Lean.Grind
 
 universe u
 variable {R : Type u} {m n nQ nK mQ mK d dv hQ hK : Nat}
@@ -64,7 +64,7 @@ theorem jvp_backward_pairing :
         + frob dx.value (backward p x G).value + frob dx.bias (backward p x G).bias :=
   jvp_backward p x dx G
 
-/-- With the bias held fixed, three terms remain: query, key and value. -/
+/-- With the bias held fixed, the pairing of tangent and gradient has three terms: query, key and value. -/
 theorem jvp_backward_pairing_without_bias (dQ : Mat R nQ d) (dK : Mat R nK d) (dV : Mat R nK dv) :
     frob (jvp p x ⟨dQ, dK, dV, fun _ _ => 0⟩) G =
       frob dQ (backward p x G).query + frob dK (backward p x G).key + frob dV (backward p x G).value := by
@@ -109,7 +109,7 @@ theorem score_gradient_from_output (i : Fin nQ) (j : Fin nK) :
 theorem bias_gradient_is_score_gradient : (backward p x G).bias = scoresGrad p x G := rfl
 
 /-- Value gradients summed over keys are the output gradients, each times the mass of its row. -/
-theorem value_gradient_conservation (c : Fin dv) :
+theorem value_gradient_conserved (c : Fin dv) :
     (sum fun j => (backward p x G).value j c) = sum fun i => sum (consumed p x i) * G i c :=
   sum_backward_value p x G c
 
@@ -172,7 +172,7 @@ include scale visible query multiplier bias key value
 theorem locality_forward : forward p x i = forward p' x' i :=
   (RowMatch.of_agree scale visible query multiplier bias key value).forward
 
-/-- So do the gradients of its query and of its scores, given its own output gradient. -/
+/-- The gradients of a query and of its scores depend on nothing else either, save its own output gradient. -/
 theorem locality_backward (G G' : Mat R nQ dv) (hG : G i = G' i) :
     (backward p x G).query i = (backward p' x' G').query i ∧ scoresGrad p x G i = scoresGrad p' x' G' i :=
   have row := RowMatch.of_agree scale visible query multiplier bias key value
@@ -192,6 +192,13 @@ theorem masked_keys_inert {x x' : Inputs R nQ nK d dv} (query : x.query = x'.que
 theorem queries_independent (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (rows : Fin mQ → Fin nQ) (i : Fin mQ) :
     forward (p.select rows id) (x.select rows id) i = forward p x (rows i) :=
   forward_select p x rows (.id _)
+
+/-- Reordering queries reorders outputs and query gradients and leaves key and value gradients unchanged. -/
+theorem query_permutation_equivariance (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (G : Mat R nQ dv)
+    {κ : Fin mQ → Fin nQ} {π : Fin nQ → Fin mQ} (left : ∀ i, π (κ i) = i) (right : ∀ i, κ (π i) = i) :
+    (∀ i, forward (p.select κ id) (x.select κ id) i = forward p x (κ i))
+      ∧ backward (p.select κ id) (x.select κ id) (fun i => G (κ i)) = (backward p x G).select κ id :=
+  ⟨fun _ => forward_select p x κ (.id _), backward_permute_queries p x G left right⟩
 
 /-- Reordering keys leaves outputs and query gradients unchanged and reorders the other gradients alike. -/
 theorem key_permutation_equivariance (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (G : Mat R nQ dv)
@@ -267,7 +274,7 @@ theorem causal_offset_shift (offset : Int) (i : Fin mQ) (j : Fin nK) :
   causal_rest offset i j
 
 /-- Upper left and lower right alignment coincide exactly when there are as many queries as keys. -/
-theorem alignments_agree_iff_square (hQ : 0 < nQ) (hK : 0 < nK) :
+theorem upper_left_eq_lower_right_iff (hQ : 0 < nQ) (hK : 0 < nK) :
     (upperLeft : Mat Bool nQ nK) = lowerRight ↔ nQ = nK := upperLeft_eq_lowerRight_iff hQ hK
 
 /-- Under lower right alignment the last query sees every key. -/
@@ -313,7 +320,7 @@ variable [CommRing R] [Inv R] [Exp R] (headMap : Fin hQ → Fin hK) (p : Fin hQ 
 theorem grouped_heads_equal_repeated :
     Heads.forward headMap p x = Heads.forward id p (x.repeated headMap) := rfl
 
-/-- Their gradients are those of repeated heads, with key and value gradients summed over each group. -/
+/-- Gradients over grouped heads are those over repeated heads, keys' and values' summed over each group. -/
 theorem grouped_head_gradients_sum_over_groups :
     Heads.backward headMap p x G =
       ⟨(Heads.backward id p (x.repeated headMap) G).query,
@@ -321,7 +328,7 @@ theorem grouped_head_gradients_sum_over_groups :
        groupSum headMap (Heads.backward id p (x.repeated headMap) G).value,
        (Heads.backward id p (x.repeated headMap) G).bias⟩ := Heads.backward_repeated headMap p x G
 
-/-- Over grouped heads too, tangent and gradient pair. -/
+/-- Tangent and gradient pair over grouped heads too, all heads together. -/
 theorem grouped_jvp_backward_pairing :
     (sum fun h => frob (Heads.jvp headMap p x dx h) (G h)) = HeadInputs.inner dx (Heads.backward headMap p x G) :=
   Heads.jvp_backward headMap p x dx G
@@ -435,7 +442,7 @@ theorem unit_values_give_one (hj : p.visible i j) (one : ∀ j, p.visible i j �
   exact sum_softmax_of_visible pos hj _
 
 /-- Where nothing is dropped, an output lies between the least and the greatest visible value. -/
-theorem convex_hull (hj : p.visible i j) (one : ∀ j, p.visible i j → p.multiplier i j = 1) {c : Fin dv} {lo hi : R}
+theorem output_in_convex_hull (hj : p.visible i j) (one : ∀ j, p.visible i j → p.multiplier i j = 1) {c : Fin dv} {lo hi : R}
     (h : ∀ j, p.visible i j → lo ≤ x.value j c ∧ x.value j c ≤ hi) :
     lo ≤ forward p x i c ∧ forward p x i c ≤ hi :=
   ⟨le_forward pos p x hj one fun j hj => (h j hj).1, forward_le pos p x hj one fun j hj => (h j hj).2⟩

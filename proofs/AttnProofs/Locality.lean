@@ -164,6 +164,23 @@ theorem backward_permute : backward (p.select id ι) (x.select id ι) G = (backw
   · exact congrFun (hv i).symm j
   · exact (hb i j).symm
 
+omit h h' in
+/-- Reordering the queries reorders query and bias gradients alike and leaves key and value gradients unchanged. -/
+theorem backward_permute_queries {κ : Fin mQ → Fin nQ} {π : Fin nQ → Fin mQ} (h : ∀ i, π (κ i) = i)
+    (h' : ∀ i, κ (π i) = i) :
+    backward (p.select κ id) (x.select κ id) (fun i => G (κ i)) = (backward p x G).select κ id := by
+  have b : BlockMatch p x (p.select κ id) (x.select κ id) κ id :=
+    ⟨fun i => RowMatch.of_select p x κ (.id _), fun j => .of_inverse h h' _⟩
+  have hq := fun i => (b.row i).backward_query (G := G) (G' := fun i => G (κ i)) rfl
+  have hk := b.backward_key (G := G) (G' := fun i => G (κ i)) (fun _ => rfl) rfl
+  have hv := b.backward_value (G := G) (G' := fun i => G (κ i)) (fun _ => rfl)
+  have hb := fun i j => (b.row i).scoresGrad (G := G) (G' := fun i => G (κ i)) rfl j
+  ext i j
+  · exact congrFun (hq i).symm j
+  · exact congrFun (hk i).symm j
+  · exact congrFun (hv i).symm j
+  · exact (hb i j).symm
+
 end Select
 
 section Same

@@ -7,7 +7,7 @@ public import AttnProofs.Attention
 
 set_option autoImplicit false
 
-namespace AttnSpec
+namespace AttnSpec.Acc
 open Lean.Grind
 
 universe u
@@ -99,4 +99,4 @@ theorem softmax_of_logsumexp {visible : Vec Bool n} {s : Vec R n} {L : R} (h : e
     (j : Fin n) : softmax visible s j = numerator visible (fun j => s j - L) j := by
   rw [numerator_shift, softmax, ← h]; have := exp_neg_mul L; have := exp_ne_zero L; grind
 
-end AttnSpec
+end AttnSpec.Acc
