@@ -32,14 +32,17 @@ register(
         theorem="forward_over_duals",
         check=_forward,
         catches=("pytorch#188322", "transformers#48748", "flash-attention#402"),
+        also=(
+            "forward_over_nested_duals",
+            "masked_weight_zero",
+        ),
     )
 )
 register(
     Property(
         id="lse-agreement",
         claim="The returned log-sum-exp is that of the visible scores, and -inf on an empty row.",
-        theorem=None,
-        basis="definition of LSE; shift_invariance licenses any running shift",
+        theorem="weights_from_log_sum_exp",
         check=_lse,
         needs=needs.lse,
         catches=("flashinfer#2113", "attention-gym#37", "pytorch PR#134650"),
@@ -53,5 +56,11 @@ register(
         check=_gradients,
         needs=needs.gradients,
         catches=("pytorch#158212", "jax#27184", "nki-samples PR#81"),
+        also=(
+            "backward_linear",
+            "delta_contraction",
+            "score_gradient_from_output",
+            "bias_gradient_is_score_gradient",
+        ),
     )
 )

@@ -112,10 +112,11 @@ register(
     Property(
         id="counting-probe",
         claim="With equal scores and unit-vector values, each output counts the visible keys of its column.",
-        theorem="ties_share_equally",
+        theorem="equal_scores_average_values",
         check=_counts,
         prepare=_counting,
         catches=("tt-metal#41215", "pytorch#188322"),
+        also=("ties_share_equally",),
     )
 )
 register(

@@ -97,6 +97,11 @@ register(
         check=_paired,
         needs=needs.gradients,
         catches=("flash-attention PR#2544", "apex#816"),
+        also=(
+            "jvp_backward_pairing_without_bias",
+            "backward_helper_symmetric",
+            "grouped_jvp_backward_pairing",
+        ),
     )
 )
 register(

@@ -208,6 +208,7 @@ register(
         prepare=_grouped,
         needs=needs.grouped_heads,
         catches=("onnx#7274", "HipKittens PR#22", "pytorch#193893"),
+        also=("grouped_head_gradients_sum_over_groups",),
     )
 )
 register(
@@ -219,6 +220,10 @@ register(
         prepare=_dropped,
         needs=needs.dropout,
         catches=("pytorch PR#197563", "apex#816", "nki-samples PR#81"),
+        also=(
+            "dropout_off_is_identity",
+            "dropout_multiplier_mean_one",
+        ),
     )
 )
 register(
@@ -245,10 +250,11 @@ register(
     Property(
         id="zero-sizes",
         claim="Calls with no batch, no query, no key or no width return empty or zero tensors of the right shape.",
-        theorem="empty_row_output_zero",
+        theorem="no_keys_output_zero",
         check=_zero_sizes,
         prepare=_zero,
         needs=lambda c: needs.zero_sizes(c) or needs.empty_rows(c),
         catches=("pytorch#184330", "flash-attention#2421"),
+        also=("no_queries_gradients_zero",),
     )
 )

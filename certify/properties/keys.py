@@ -138,6 +138,11 @@ register(
         prepare=_some_keys_hidden,
         needs=needs.masks,
         catches=("flash-attention#1745", "tt-metal#41215", "flash-linear-attention#838"),
+        also=(
+            "locality_forward",
+            "locality_backward",
+            "padding_may_be_cut_off",
+        ),
     )
 )
 register(
@@ -160,6 +165,7 @@ register(
         prepare=_some_keys_hidden,
         needs=lambda c: needs.masks(c) or needs.gradients(c),
         catches=("pytorch#158212",),
+        also=("masked_score_gradient_zero",),
     )
 )
 register(
@@ -181,5 +187,10 @@ register(
         needs=needs.masks,
         small=True,
         catches=("flash-linear-attention#838",),
+        also=(
+            "packed_gradients_equal_separate",
+            "segments_equal_separate",
+            "segments_law",
+        ),
     )
 )

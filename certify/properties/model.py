@@ -98,6 +98,7 @@ class Property:
     check: predicate over (call, bench). prepare: turns a generated call into one that the claim is about, or
     None when it cannot. needs: reason why a subject cannot be held to it, or None. small: draw small shapes,
     for checks that run the subject several times. catches: public reports of the kind it would have caught.
+    also: further headline theorems that the check or its oracle leans on.
     """
 
     id: str
@@ -109,6 +110,7 @@ class Property:
     basis: str = ""
     small: bool = False
     catches: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 # Registration happens at import of certify.properties, in reading order.

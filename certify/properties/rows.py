@@ -174,6 +174,13 @@ register(
         check=_separate,
         small=True,
         catches=("tabfm PR#40", "vllm-omni#5865", "pytorch PR#192138"),
+        also=(
+            "backward_helper_row_separation",
+            "locality_forward",
+            "locality_backward",
+            "queries_independent",
+            "query_permutation_equivariance",
+        ),
     )
 )
 register(
@@ -185,16 +192,21 @@ register(
         prepare=_some_rows_empty,
         needs=needs.empty_rows,
         catches=("pytorch#41508", "flash-attention#443", "pytorch#178251"),
+        also=(
+            "empty_row_weights_zero",
+            "empty_row_gradient_zero",
+        ),
     )
 )
 register(
     Property(
         id="unit-rows",
         claim="With every value equal to one, each row that sees a key gives one, and an empty row gives zero.",
-        theorem="visible_row_sums_to_one",
+        theorem="unit_values_give_one",
         check=_unit_rows,
         prepare=_values_one,
         catches=("pytorch-image-models PR#2236",),
+        also=("visible_row_sums_to_one",),
     )
 )
 register(
@@ -204,6 +216,7 @@ register(
         theorem="output_in_convex_hull",
         check=_hull,
         catches=("flash-attention#1745", "tt-metal#41215"),
+        also=("weights_between_zero_and_one",),
     )
 )
 register(

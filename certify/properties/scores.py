@@ -86,10 +86,14 @@ register(
     Property(
         id="bias-shift",
         claim="Adding a number to every score of a row changes nothing but its LSE.",
-        theorem="shift_invariance",
+        theorem="bias_row_shift_invariance",
         check=_shifted,
         prepare=_whole_bias,
         needs=needs.bias,
+        also=(
+            "shift_invariance",
+            "common_factor_cancels",
+        ),
     )
 )
 register(
@@ -112,17 +116,26 @@ register(
         prepare=_causal,
         needs=needs.causal_flag,
         catches=("flash-attention#402", "SageAttention#26", "mlx#2835"),
+        also=(
+            "causal_rows_never_read_ahead",
+            "causal_offset_shift",
+            "window_is_causal",
+        ),
     )
 )
 register(
     Property(
         id="causal-lower-right",
         claim="A lower-right causal mask is honoured on rectangles, rows above the diagonal's start being empty.",
-        theorem="upper_left_eq_lower_right_iff",
+        theorem="lower_right_empty_rows",
         check=_upper_left,
         prepare=_lower_right_mask,
         needs=needs.empty_rows,
         catches=("flash-attention#402", "jax#24491"),
+        also=(
+            "upper_left_eq_lower_right_iff",
+            "lower_right_last_query_sees_all",
+        ),
     )
 )
 register(
@@ -133,5 +146,10 @@ register(
         check=_large_logits,
         prepare=_large,
         catches=("flashinfer#4267", "pytorch#119131", "trl#7181"),
+        also=(
+            "common_factor_cancels",
+            "online_merge_equals_direct",
+            "online_merge_any_tree",
+        ),
     )
 )
