@@ -47,7 +47,7 @@ def run(lean: WasmLean, file: Path, timeout: float) -> Result:
         "LEAN_PATH": str(lean.root.resolve() / "lib" / "lean"),
         "ATTNSPEC_LEAN_MOUNTS": ":".join(sorted(tops)),
     }
-    command = [str(lean.node), "--stack-size=60000", "--no-warnings", str(lean.script), str(file)]
+    command = [str(lean.node), "--no-warnings", str(lean.script), str(file)]
     # A file and not a pipe: a full pipe is an input/output error to this Lean.
     with tempfile.TemporaryFile() as sink:
         process = subprocess.Popen(

