@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="check.py", description="Compile the Lean specification and proofs.")
     parser.add_argument("--json", action="store_true", help="print the recorded state as JSON and nothing else")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one run of Lean (default 300)")
+    parser.add_argument("--timeout", type=float, default=480, help="seconds for one run of Lean (default 480)")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder that holds spec/ and proofs/")
     options = parser.parse_args(arguments)
     root = options.root.resolve()

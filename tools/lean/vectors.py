@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="vectors.py", description="Make or check the exact test vectors.")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--no-lean", action="store_true", help="with --check: digests only")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one run of Lean (default 300)")
+    parser.add_argument("--timeout", type=float, default=480, help="seconds for one run of Lean (default 480)")
     parser.add_argument("--root", type=Path, default=ROOT, help="top folder of the project")
     options = parser.parse_args(arguments)
     root = options.root.resolve()

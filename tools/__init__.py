@@ -1,0 +1,1 @@
+"""Scripts of the project: not part of any installed package."""

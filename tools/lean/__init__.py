@@ -1,0 +1,1 @@
+"""Checking the Lean sources and making the exact vectors. Standard library only."""
