@@ -79,7 +79,9 @@ class FunctionSubject:
                 "scale": call.scale.value,
                 "enable_gqa": call.axes.query_heads != call.axes.key_heads,
             }
-            return self.fn(query, key, value, **{n: v for n, v in options.items() if n in takes and v})
+            # What is not asked for is left out, so that the function's own defaults are tested.
+            given = {n: v for n, v in options.items() if n in takes and v is not None and v is not False}
+            return self.fn(query, key, value, **given)
 
         return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient)
 
