@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from certify.isolate import IsolatedSubject
 from certify.properties.model import Bench, Outcome, Property
@@ -37,12 +37,16 @@ def minimise(
     reference: Subject | None,
     budget: int,
     seconds: float = REDUCTION_SECONDS,
+    known: Iterable[AttentionCall] = (),
 ) -> tuple[AttentionCall, Outcome]:
     """The smallest call found within `budget` tries, and its outcome. The call given counts as found.
 
     A candidate counts only when the same kind of failure is seen again; when it is still a call that the property
     speaks of, wherever `prepare` can tell (it leaves its own results alone); and when the reference does not fail
     on it too: what refutes a right kernel is no bug of this one.
+
+    `known` are small calls that refute other claims. One bug breaks many claims: where one of them serves here too,
+    reduction starts from it.
     """
     wanted = kind(outcome)
     if outcome.broken is not None and _CRASH.search(outcome.broken):
@@ -50,7 +54,8 @@ def minimise(
     deadline = time.monotonic() + seconds
     best = [(call, outcome)]
     stable = _is_fixed(prop, call)
-    right = None if reference is None else Bench(reference, reference.ledger)
+    # Both benches ask the same oracle: it knows the exact values, whoever is judged.
+    right = None if reference is None else Bench(reference, reference.ledger, _oracles=bench._oracles)
 
     def fails(candidate: AttentionCall) -> bool:
         if time.monotonic() > deadline or bench.uncovered(candidate) is not None:
@@ -72,10 +77,11 @@ def minimise(
     try:
         if isinstance(subject, IsolatedSubject):
             subject.timeout = min(subject.timeout, REDUCTION_CALL_SECONDS)
-        smallest = reduce(call, fails, budget)
+        start = next((c for c in _candidates(prop, call, known) if fails(c)), call)
+        smallest = reduce(start, fails, budget)
     except ValueError:
         # The reducer saw the call hold: it does not fail every time. The call as found is the evidence.
-        return call, outcome
+        return best[0]
     finally:
         if isinstance(subject, IsolatedSubject) and patience is not None:
             subject.timeout = patience
@@ -84,6 +90,23 @@ def minimise(
     # The reducer answers with a call it has seen fail; its outcome is looked up again rather than guessed.
     again = _checked(prop, bench, smallest)
     return (smallest, again) if again is not None and again.refuted else best[0]
+
+
+def _candidates(prop: Property, call: AttentionCall, known: Iterable[AttentionCall]) -> Iterator[AttentionCall]:
+    """The known calls, smallest first, at this call's dtype and in the form that the property speaks of."""
+
+    def size(other: AttentionCall) -> int:
+        return other.query.size + other.key.size + other.value.size
+
+    for other in sorted(known, key=size):
+        if size(other) >= size(call):
+            return
+        try:
+            prepared = prop.prepare(other.but(dtype=call.dtype))
+        except Exception:
+            continue
+        if prepared is not None:
+            yield prepared
 
 
 def refutes_reference(prop: Property, reference: Subject | None, call: AttentionCall) -> bool:

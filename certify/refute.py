@@ -42,6 +42,7 @@ def refute(
             reference,
             tries,
             min(REDUCTION_SECONDS, seconds),
+            [call for _, call in run.found.values()],
         )
     except KeyboardInterrupt:
         _keep(run, bench, proofs, prop, case.call, case.outcome, case.index, False)

@@ -105,8 +105,8 @@ class Terminal:
     def _verdict(self, event: VerdictReached) -> None:
         self.stop()
         certificate = event.certificate
-        refuted = {row.counterexample for row in certificate.properties if row.counterexample}
-        found = [record for record in self._found if record.id in refuted]
+        known = {record.id: record for record in self._found}
+        found = [known[row.counterexample] for row in certificate.properties if row.counterexample in known]
         if found:
             text = refutations(found, certificate.proofs)
             self.console.print("\n" + text, highlight=False, markup=False, soft_wrap=True)

@@ -39,9 +39,15 @@ def telling(records: Sequence[CounterExample]) -> list[CounterExample]:
     best: dict[tuple[str, ...], CounterExample] = {}
     for record in records:
         known = best.get(_way(record))
-        if known is None or len(bytes(record.call)) < len(bytes(known.call)):
+        if known is None or _size(record) < _size(known):
             best[_way(record)] = record
-    return sorted(best.values(), key=lambda r: len(bytes(r.call)))[:SHOWN]
+    return sorted(best.values(), key=_size)[:SHOWN]
+
+
+def _size(record: CounterExample) -> int:
+    call = record.attention_call()
+    arrays = (call.query, call.key, call.value, call.bias, call.grad_output)
+    return sum(a.size for a in arrays if a is not None)
 
 
 def _way(record: CounterExample) -> tuple[str, ...]:
