@@ -95,6 +95,24 @@ theorem backward_linear (a : R) (G' : Mat R nQ dv) :
     backward p x (fun i c => a * G i c + G' i c) = Inputs.combine a (backward p x G) (backward p x G') :=
   backward_combine p x a G G'
 
+/-- Tangents are linear in the direction. -/
+theorem jvp_linear (a : R) (dx' : Inputs R nQ nK d dv) :
+    jvp p x (Inputs.combine a dx dx') = fun i c => a * jvp p x dx i c + jvp p x dx' i c :=
+  jvp_combine p x a dx dx'
+
+/-- The output is linear in the values. -/
+theorem forward_linear_in_values (a : R) (V V' : Mat R nK dv) :
+    forward p { x with value := fun j c => a * V j c + V' j c }
+      = fun i c => a * forward p { x with value := V } i c + forward p { x with value := V' } i c :=
+  forward_combine_value p x a V V'
+
+omit p x dx G in
+/-- The derivative of a row of softmax is weighted centring at its weights: the Jacobian is `diag(p) - p pᵀ`. -/
+theorem softmax_derivative_is_centring (visible : Vec Bool n) (s : Vec (Dual R) n) (j : Fin n) :
+    softmax visible s j = ⟨softmax visible (fun j => (s j).re) j,
+      center (softmax visible fun j => (s j).re) (fun j => (s j).eps) j⟩ :=
+  Dual.ext (re_softmax visible s j) (eps_softmax visible s j)
+
 /-- The inner product of weights with their gradient is that of the output with its gradient. -/
 theorem delta_contraction (i : Fin nQ) :
     dot (weights p x i) (weightsGrad p x G i) = dot (G i) (forward p x i) :=
@@ -340,6 +358,11 @@ theorem scale_placements_equal (a b : R) (query : Mat R nQ d) (key : Mat R nK d)
       ∧ Scale.onKey (a * b) query key = Scale.onScores (a * b) query key
       ∧ Scale.split a b query key = Scale.onScores (a * b) query key :=
   ⟨Scale.onQuery_eq _ query key, Scale.onKey_eq _ query key, Scale.split_eq a b query key⟩
+
+/-- The scale may be applied to the queries beforehand, and attention then run with scale one. -/
+theorem scale_moves_into_queries (p : Params R nQ nK) (x : Inputs R nQ nK d dv) :
+    forward p x = forward { p with scale := 1 } { x with query := Scale.scaled p.scale x.query } :=
+  Scale.forward_scaled_query p x
 
 end Heads
 

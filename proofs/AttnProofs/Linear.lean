@@ -1,7 +1,7 @@
 module
 public import AttnProofs.Attention
 
-/-! The gradient map is linear in the output gradient. -/
+/-! Linearity: of the gradient in the output gradient, of the tangent in the direction, of the output in the values. -/
 
 @[expose] public section
 
@@ -32,5 +32,36 @@ theorem backward_combine [Inv R] [Exp R] (p : Params R nQ nK) (x : Inputs R nQ n
     backward p x (fun i c => a * G i c + G' i c) = Inputs.combine a (backward p x G) (backward p x G') :=
   (backward_unique p x _ _ fun dx => by
     rw [frob_add_right, frob_smul_right, jvp_backward, jvp_backward, inner_combine]).symm
+
+/-- The inner product is linear on the left. -/
+theorem combine_inner (a : R) (x y z : Inputs R nQ nK d dv) :
+    Inputs.inner (Inputs.combine a x y) z = a * Inputs.inner x z + Inputs.inner y z := by
+  simp only [Inputs.inner, Inputs.combine, frob_add_left, frob_smul_left]
+  grind
+
+/-- Matrices that pair alike with every matrix are equal. -/
+theorem frob_ext {m n : Nat} {A B : Mat R m n} (h : ∀ G, frob A G = frob B G) : A = B := by
+  funext i j
+  have := h (basis i j)
+  rwa [frob_comm A, frob_comm B, frob_basis, frob_basis] at this
+
+/-- The tangent in the direction `a · dx + dx'` is `a` times that in `dx` plus that in `dx'`. -/
+theorem jvp_combine [Inv R] [Exp R] (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (a : R)
+    (dx dx' : Inputs R nQ nK d dv) :
+    jvp p x (Inputs.combine a dx dx') = fun i c => a * jvp p x dx i c + jvp p x dx' i c :=
+  frob_ext fun G => by
+    rw [frob_add_left, frob_smul_left, jvp_backward, jvp_backward, jvp_backward, combine_inner]
+
+/-- The output is linear in the values. -/
+theorem forward_combine_value [Inv R] [Exp R] (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (a : R)
+    (V V' : Mat R nK dv) :
+    forward p { x with value := fun j c => a * V j c + V' j c }
+      = fun i c => a * forward p { x with value := V } i c + forward p { x with value := V' } i c := by
+  funext i c
+  simp only [forward, mul, mul_sum, ← sum_add]
+  refine sum_congr fun j => ?_
+  have e : ∀ W : Mat R nK dv, consumed p { x with value := W } i j = consumed p x i j := fun _ => rfl
+  simp only [e]
+  grind
 
 end AttnSpec

@@ -31,4 +31,16 @@ theorem onKey_eq : onKey a query key = onScores a query key := by
   simp only [onKey, onScores, scaled, mulT, dot, mul_sum]
   exact sum_congr fun _ => by grind
 
+/-- The scale may be applied to the queries beforehand. -/
+theorem forward_scaled_query [Inv R] [Exp R] {dv : Nat} (p : Params R nQ nK) (x : Inputs R nQ nK d dv) :
+    forward p x = forward { p with scale := 1 } { x with query := scaled p.scale x.query } := by
+  have hs : scores p x = scores { p with scale := 1 } { x with query := scaled p.scale x.query } := by
+    funext i j
+    have h : mulT (scaled p.scale x.query) x.key i j = p.scale * mulT x.query x.key i j :=
+      congrFun (congrFun (onQuery_eq p.scale x.query x.key) i) j
+    simp only [scores, h]
+    grind
+  unfold forward consumed weights
+  rw [hs]
+
 end AttnSpec.Scale
