@@ -70,9 +70,9 @@ def score_gradient(
         grad_weights = grad_weights * multiplier
     if "score_gradient_uses_dropped_weights" in bugs and multiplier is not None:
         weights = weights * multiplier
-    if "delta_added_in_place_of_subtracted" in bugs:
-        return weights * (grad_weights + delta[..., None])
-    return weights * (grad_weights - delta[..., None])
+    delta = -delta if "delta_added_in_place_of_subtracted" in bugs else delta
+    # G Vᵀ may overflow where nothing is attended, and 0·inf must not become NaN
+    return torch.where(weights == 0.0, 0.0, weights * (grad_weights - delta[..., None]))
 
 
 def backward_tile(

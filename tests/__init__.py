@@ -1,0 +1,1 @@
+"""Tests. A package, so that test folders named like the packages under test never shadow them."""

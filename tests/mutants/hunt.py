@@ -1,0 +1,75 @@
+"""Cases to the first refutation of a planted bug, on the cases that `certify run --profile pr` would draw.
+
+The deck of a storage type holds the campaign's own cases (same seeds, same budget for each property), dealt round
+by round: case 0 of every property, then case 1, and so on. A deck is drawn once and shown to every bug.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from certify.budget import cases_for, seed_for
+from certify.parts import default_parts
+from certify.properties import registered
+from certify.properties.model import Bench, Property
+from certify.search import Case, judged
+from pyspec import AttentionCall
+
+from .subject import ZOO, ZooSubject
+
+PROFILE = "pr"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One drawn case of one property; a case that the claim does not speak of is never dealt."""
+
+    prop: Property
+    index: int
+    call: AttentionCall
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """Where a bug was first refuted: checks run until then, seconds of checking, and the case."""
+
+    cases: int
+    seconds: float
+    property: str
+    index: int
+
+
+@cache
+def deck(dtype: str, seed: int = 0) -> tuple[Card, ...]:
+    """Every case of every property that the zoo's claims allow, in dealing order."""
+    call_at = default_parts().call_at
+    budget = {p.id: cases_for(p, PROFILE) for p in registered().values() if p.needs(ZOO) is None}
+    bench = Bench(ZooSubject(), ZooSubject().ledger)
+    cards = []
+    for index in range(max(budget.values())):
+        for name, prop in registered().items():
+            if index >= budget.get(name, 0):
+                continue
+            call = prop.prepare(call_at(seed_for(seed, name, dtype), index, PROFILE, ZOO, dtype, prop.small))
+            if call is not None and bench.uncovered(call) is None:
+                cards.append(Card(prop, index, call))
+    return tuple(cards)
+
+
+def check(card: Card, bench: Bench) -> Case:
+    """The card's check on the subject of the bench."""
+    return judged(card.index, card.call, card.prop.check(card.call, bench))
+
+
+def hunt(
+    subject: ZooSubject, cards: Iterable[Card], clock: Callable[[], float] = time.perf_counter
+) -> Refutation | None:
+    """The first card that refutes the subject, or None when none does."""
+    bench, start = Bench(subject, subject.ledger), clock()
+    for count, card in enumerate(cards, 1):
+        if check(card, bench).status == "refuted":
+            return Refutation(count, clock() - start, card.prop.id, card.index)
+    return None
