@@ -14,7 +14,7 @@ from strategies.values import fit
 
 BIAS_KINDS = ("none", "zeros", "small_integers", "gaussian", "large", "alibi", "on_hidden")
 BIAS_OPTIONS = weighted(
-    ("none", 14), ("zeros", 1), ("small_integers", 2), ("gaussian", 3), ("large", 1), ("alibi", 1), ("on_hidden", 1)
+    ("none", 18), ("zeros", 1), ("small_integers", 2), ("gaussian", 3), ("large", 1), ("alibi", 1), ("on_hidden", 1)
 )
 
 

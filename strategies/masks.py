@@ -145,7 +145,7 @@ _FAMILIES: dict[str, _Family] = {
     "empty": _Family(lambda r, s, v: np.zeros((1, 1, 1, 1), dtype=bool), (None,), "bhqk"),
     "random": _Family(lambda r, s, v: r.random((s.b, s.h, s.q, s.k)) < v, (0.5, 0.9, 0.1), "bhqk", 5),
     "single_key": _Family(_single_key, ("first", "middle", "each_row"), "bhq", 2),
-    "causal_upper_left": _Family(lambda r, s, v: vis.upper_left(s.queries, s.keys), weight=6),
+    "causal_upper_left": _Family(lambda r, s, v: vis.upper_left(s.queries, s.keys), weight=8),
     "causal_lower_right": _Family(lambda r, s, v: vis.lower_right(s.queries, s.keys), weight=2),
     "causal_offset": _Family(
         lambda r, s, v: vis.causal(s.queries, s.keys, _offset(v, s)),
@@ -153,7 +153,7 @@ _FAMILIES: dict[str, _Family] = {
         weight=2,
     ),
     "key_padding": _Family(_key_padding, ("right", "left", "holes"), "bhq", 2),
-    "segments": _Family(_segments, (2, 3, 5), "bh", 2),
+    "segments": _Family(_segments, (2, 3, 5), "bh", 3),
     "prefix": _Family(_prefix, (("one", 0), ("half", 0), ("most", 0), ("half", "lower_right"))),
     "window": _Family(_window, _WINDOWS, weight=2),
     "alternating": _Family(_alternating, ("checker", "keys", "tiles")),
@@ -180,10 +180,13 @@ _ROWWISE = ("each_row", "offset")
 
 @lru_cache(maxsize=512)
 def _subsets(letters: str) -> tuple[tuple[str, ...], ...]:
-    """All subsets of the axes named by first letters, largest first; broadcasting the key axis weighs a third."""
+    """All subsets of the axes named by first letters, largest first.
+
+    Those that leave neither queries nor keys to differ weigh a third.
+    """
     names = tuple(n for n in MASK_AXES if n[0] in letters)
     subsets = [c for size in range(len(names), -1, -1) for c in combinations(names, size)]
-    return weighted(*((c, 1 if "key" in c else 3) for c in subsets))
+    return weighted(*((c, 1 if "key" in c and "query" in c else 3) for c in subsets))
 
 
 @lru_cache(maxsize=1024)
@@ -199,7 +202,7 @@ def _family_options(axes: Axes, features: Features) -> tuple[str, ...]:
     return weighted(*((name, _FAMILIES[name].weight) for name in allowed))
 
 
-_EMPTIED = weighted(("none", 6), ("mask", 2), ("query_valid", 1))
+_EMPTIED = weighted(("none", 8), ("mask", 2), ("query_valid", 1))
 
 
 def draw_mask(choose: Chooser, axes: Axes, features: Features) -> MaskPlan:
@@ -214,7 +217,7 @@ def draw_mask(choose: Chooser, axes: Axes, features: Features) -> MaskPlan:
         letters = letters.replace("k", "")
     broadcast = choose("mask_broadcast", _subsets(letters))
     emptied, rows = "none", "first"
-    if features.empty_rows and features.any_mask and axes.queries > 1 and axes.keys > 0:
+    if features.empty_rows and features.any_mask and axes.queries > 0 and axes.keys > 0:
         emptied = choose("emptied", _EMPTIED)
         if emptied == "mask":
             broadcast = tuple(n for n in broadcast if n != "query")
@@ -247,13 +250,13 @@ def build_mask(plan: MaskPlan, axes: Axes, rng: np.random.Generator) -> Visibili
 def _rows(which: str, queries: int, rng: np.random.Generator) -> np.ndarray:
     """Which rows are emptied: at least one, never all of two or more."""
     i = np.arange(queries)
-    if which == "first":
+    if which == "first" or queries == 1:
         return i == 0
     if which == "odd":
         return i % 2 == 1
     rows = rng.random(queries) < 0.3
     rows[rng.integers(queries)] = True
-    if queries > 1 and rows.all():
+    if rows.all():
         rows[0] = False
     return rows
 

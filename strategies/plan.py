@@ -28,7 +28,7 @@ DROPOUTS = ("none", "all_kept", "p=0.2", "p=0.5", "p=0.9")
 _PROBABILITIES = {"all_kept": 0.0, "p=0.2": 0.2, "p=0.5": 0.5, "p=0.9": 0.9}
 _DROPOUT_OPTIONS = weighted(("none", 12), ("p=0.5", 1), ("p=0.2", 1), ("p=0.9", 1), ("all_kept", 1))
 # Few masks can be said without a mask: those that can, mostly are.
-_ENCODING_WEIGHTS = {"none": 6, "bool": 2, "additive": 1, "causal_flag": 6}
+_ENCODING_WEIGHTS = {"none": 10, "bool": 2, "additive": 1, "causal_flag": 10}
 # One stream of random numbers a part, so that no part depends on how much another one draws.
 _STREAMS = ("mask", "bias", "values", "gradient", "dropout")
 

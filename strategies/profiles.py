@@ -10,7 +10,7 @@ from strategies.choosing import one_of, weighted
 LENGTH_CLASSES = (1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257)
 # Lengths in between, so that nothing depends on the classes alone.
 OTHER_LENGTHS = (4, 5, 8, 24, 40, 48, 100)
-WIDTHS = (1, 2, 3, 4, 5, 8, 15, 16, 17, 24, 32, 33, 64)
+WIDTHS = (1, 2, 3, 4, 5, 8, 15, 16, 17, 24, 32, 33, 64, 65, 128)
 HEADS = weighted((1, 4), (2, 3), (3, 1), (4, 2), (6, 1))
 BATCHES = weighted((1, 3), (2, 2), (3, 1))
 

@@ -11,6 +11,8 @@ from strategies.features import Features
 from strategies.profiles import Profile
 
 _ORDERS = weighted(("keys", 3), ("queries", 1))
+LONG = 127
+_LONG = weighted((False, 19), (True, 1))
 ZEROED = ("queries", "keys", "batch", "key_width", "value_width")
 
 
@@ -32,16 +34,28 @@ def _zero_options(empty_rows: bool) -> tuple[str, ...]:
     return weighted(("none", 120 - len(names)), *((n, 1) for n in names))
 
 
+@lru_cache(maxsize=16)
+def _long(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in lengths if n >= LONG)
+
+
+def _long_fits(profile: Profile, query_heads: int) -> bool:
+    return max(profile.lengths) >= LONG and profile.scores // query_heads >= LONG * LONG
+
+
 def draw_axes(choose: Chooser, profile: Profile, features: Features, query_heads: int, key_heads: int) -> Axes:
     """Sizes with the given heads. One axis is zero in about 1 of 24 calls when features.zero_sizes is on."""
-    share = choose("share", profile.shares)
+    # Now and then both lengths are far beyond a tile: the shares would hardly ever leave room for that.
+    long = choose("long", _LONG if _long_fits(profile, query_heads) else (False,))
+    share = choose("share", (1,) if long else profile.shares)
     # Widths cost far less than lengths: their limit is cut to a quarter at most.
     scores, elements = profile.scores // share, profile.elements // min(share, 4)
-    batch = choose("batch", profile.batches)
+    batch = choose("batch", (1,) if long else profile.batches)
+    lengths, limit = _long(profile.lengths) if long else profile.lengths, scores // (batch * query_heads)
     # The length drawn first may be any; the other one has to fit beside it.
     order = choose("order", _ORDERS)
-    first = choose("first_length", _fitting(profile.lengths, scores // (batch * query_heads)))
-    second = choose("second_length", _fitting(profile.lengths, scores // (batch * query_heads * first)))
+    first = choose("first_length", _fitting(lengths, limit // LONG if long else limit))
+    second = choose("second_length", _fitting(lengths, limit // first))
     keys, queries = (first, second) if order == "keys" else (second, first)
     rows = batch * max(query_heads * queries, key_heads * keys)
     widths = _fitting(profile.widths, elements // rows)

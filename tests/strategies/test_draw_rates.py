@@ -84,6 +84,7 @@ def hits() -> Counter[object]:
         found.update(("key width", w) for w in {call.axes.key_width})
         found["queries > 2 keys"] += call.axes.queries > 2 * call.axes.keys
         found["keys > 2 queries"] += call.axes.keys > 2 * call.axes.queries
+        found["both long"] += min(call.axes.queries, call.axes.keys) >= 127
         found["layouts differ"] += len({call.layout.query, call.layout.key, call.layout.value}) > 1
         found.update(("zero", name) for name in ZEROED if getattr(call.axes, name) == 0)
         found.update(("emptied", name) for name in EMPTIED_ROWS if call.origin["emptied_rows"].startswith(name))
@@ -111,6 +112,7 @@ def test_heads_widths_zeros_and_emptied_rows_are_drawn_often_enough(hits: Counte
 def test_calls_are_long_on_either_side_and_mix_layouts(hits: Counter[object]) -> None:
     assert hits["keys > 2 queries"] >= 30
     assert hits["queries > 2 keys"] >= 15
+    assert hits["both long"] >= 1.5
     assert hits["layouts differ"] >= 12
 
 

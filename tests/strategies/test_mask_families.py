@@ -114,14 +114,14 @@ def test_neighbouring_rows_differ(variant: str) -> None:
 
 @pytest.mark.parametrize("emptied", ["mask", "query_valid"])
 @pytest.mark.parametrize("rows", ["first", "odd", "scattered"])
-@pytest.mark.parametrize("queries", [2, 3, 16])
+@pytest.mark.parametrize("queries", [1, 2, 3, 16])
 def test_emptied_rows_are_empty_next_to_full_ones(emptied: str, rows: str, queries: int) -> None:
     axes = Axes(2, 2, 2, queries, 5, 1, 1)
     for family in ("full", "random"):
         mask = mask_of(family, 0.5, axes=axes, broadcast=("batch", "head"), emptied=emptied, emptied_rows=rows)
         empty, full = ~mask.any(axis=-1), mask.all(axis=-1)
         assert empty.any()
-        if family == "full" or emptied == "mask":
+        if queries > 1 and (family == "full" or emptied == "mask"):
             beside = (empty[..., 1:] & full[..., :-1]) | (empty[..., :-1] & full[..., 1:])
             assert beside.any(axis=-1).all()
 

@@ -76,8 +76,8 @@ def test_an_empty_row_over_a_full_one_shrinks_to_two_queries() -> None:
     assert call.visible.tolist() == [[[[False], [True]]]]
 
 
-def test_a_rectangle_shrinks_to_one_by_two() -> None:
-    assert_plain(minimal(lambda c: c.axes.queries != c.axes.keys), keys=2)
+def test_a_rectangle_shrinks_to_two_by_one() -> None:
+    assert_plain(minimal(lambda c: c.axes.queries != c.axes.keys), queries=2)
 
 
 def test_many_keys_shrink_to_the_first_size_that_does() -> None:

@@ -61,6 +61,13 @@ def test_low_logits_are_all_below_minus_95(dtype: str, scale: float | None) -> N
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
+def test_low_logits_sometimes_lie_far_below_but_in_float16(dtype: str) -> None:
+    lows = [logits("low_logits", dtype, None, seed).max() for seed in range(40)]
+    assert (min(lows) < -60_000) == (dtype != "float16")
+    assert max(lows) > -500
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_large_logits_exceed_90_on_both_sides(dtype: str, scale: float | None) -> None:
     for seed in range(5):
