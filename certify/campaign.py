@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+import traceback
 
 import msgspec
 
@@ -11,6 +12,7 @@ from certify.audit import Audited, audit
 from certify.budget import cases_for, seed_for
 from certify.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
 from certify.conclude import conclude, why_failed
+from certify.environment import debugging
 from certify.errors import OwnFault
 from certify.events import Handler, PairStarted, PhaseFinished
 from certify.gather import Run
@@ -78,6 +80,9 @@ def _examine(run: Run, subject: Subject, proofs: ProofRecord) -> None:
             seen = {(row.id, row.dtype) for row in run.rows}
             run.rows += [Tally(p, d).record() for p, d in pairs if (p.id, d) not in seen]
             raise
+        for row in run.rows:
+            if row.vacuous * 2 > row.drawn:
+                run.warn(f"{row.id} ({row.dtype}): the bound says nothing in {row.vacuous} of {row.drawn} cases")
         held = sum(row.state == "held" for row in run.rows)
         cases = sum(row.cases for row in run.rows)
         run.tell(PhaseFinished("search", f"{cases} cases, {held} of {len(pairs)} claims held"))
@@ -115,6 +120,8 @@ def _pair(
             refute(run, bench, reference, proofs, tally.refuting, prop, dtype)
     except OwnFault as error:
         fault = str(error)
+        if debugging():
+            traceback.print_exc()
     except KeyboardInterrupt:
         run.rows.append(_with_example(run, tally))
         raise

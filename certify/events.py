@@ -55,7 +55,10 @@ class PairStarted:
 
 @dataclass(frozen=True)
 class CaseChecked:
-    """One case: its index, what became of it, and the largest error ÷ bound by tensor."""
+    """One case: its index, what became of it, and the largest error ÷ bound by tensor.
+
+    `labels` say what kind of call it was where it refutes; any other input is drawn again from its index.
+    """
 
     property: str
     dtype: str

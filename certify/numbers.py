@@ -31,12 +31,14 @@ def ratio_in(value: Ratio) -> float:
 
 
 def ratio_text(value: Ratio) -> str:
-    """A ratio for reading."""
+    """A ratio for reading, rounded away from one: what held never reads as if it had not, and the other way round."""
     if value is None:
         return "–"
     if isinstance(value, str):
         return "∞"
-    return f"{value:.3f}" if value < 1000 else f"{value:.3g}"
+    if value >= 1000:
+        return f"{value:.3g}"
+    return f"{(math.ceil if value > 1 else math.floor)(value * 1000) / 1000:.3f}"
 
 
 def decimal(value: float) -> str:

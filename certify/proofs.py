@@ -22,12 +22,12 @@ def proof_state(start: Path | None = None) -> ProofRecord:
     """
     root = _root(start or Path.cwd())
     if root is None:
-        return _not_here("no spec/ and no proof state found: an installed package does not carry them")
+        return not_compiled_here("no spec/ and no proof state found: an installed package does not carry them")
     state = _read_state(root / STATE)
     digests = source_digests(root)
     vectors = _vectors(root, digests.get("spec"))
     if state is None:
-        return _not_here("the proofs were not compiled here: `make proofs` does it", digests, vectors)
+        return not_compiled_here("the proofs were not compiled here: `make proofs` does it", digests, vectors)
     for name, now in digests.items():
         then = _state_digest(state, name)
         if then is not None and then != now:
@@ -123,7 +123,8 @@ def _vectors(root: Path, spec_digest: str | None) -> str:
     return "made from this spec/"
 
 
-def _not_here(detail: str, digests: dict[str, str] | None = None, vectors: str = "none here") -> ProofRecord:
+def not_compiled_here(detail: str, digests: dict[str, str] | None = None, vectors: str = "none here") -> ProofRecord:
+    """The record where nothing is known to have been compiled; `detail` says why."""
     return ProofRecord(
         compiled="not here",
         toolchain=None,

@@ -107,7 +107,6 @@ class Tally:
         else:
             assert case.outcome is not None
             assert case.call is not None
-            labels = dict(case.call.origin)
             if case.status == "vacuous":
                 self.vacuous += 1
             else:
@@ -125,6 +124,8 @@ class Tally:
                 self.worst, self.worst_index = worst, case.index
         if case.status == "refuted":
             self.refuting = case
+            assert case.call is not None
+            labels = dict(case.call.origin)
         return CaseChecked(
             self.prop.id, self.dtype, case.index, case.status, case.reason, ratios, elements, labels
         )  # fmt: skip

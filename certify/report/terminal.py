@@ -97,9 +97,18 @@ class Terminal:
         # On a terminal the table at the end says it; only what needs attention is worth a line before.
         if self.live and row.state in ("held", "not_covered"):
             return
-        worst = f"  worst {ratio_text(row.worst)}" if row.worst is not None else ""
+        parts = [f"{row.cases} cases"]
+        for count, what in (
+            (sum(row.not_covered.values()), "not covered"),
+            (sum(row.skipped.values()), "skipped"),
+            (row.vacuous, "vacuous"),
+        ):
+            if count:
+                parts.append(f"{count} {what}")
+        if row.worst is not None:
+            parts.append(f"worst {ratio_text(row.worst)}")
         note = f"  {row.note}" if row.note else ""
-        text = f"  {LETTERS[row.state]} {row.id} ({row.dtype})  {row.cases} cases{worst}{note}"
+        text = f"  {LETTERS[row.state]} {row.id} ({row.dtype})  {', '.join(parts)}{note}"
         self._line(text, STYLES[row.state] if row.state != "held" else "")
 
     def _verdict(self, event: VerdictReached) -> None:

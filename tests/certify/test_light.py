@@ -65,6 +65,7 @@ def test_ratios_in_files_and_back() -> None:
     assert ratio_out(float("nan")) == "infinite"
     assert ratio_out(None) is None
     assert [ratio_text(x) for x in (None, "infinite", 0.5, 12345.0)] == ["–", "∞", "0.500", "1.23e+04"]
+    assert [ratio_text(x) for x in (0.99999, 1.0, 1.00001)] == ["0.999", "1.000", "1.001"]
 
 
 def test_words_are_bit_patterns() -> None:
