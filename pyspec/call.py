@@ -10,7 +10,7 @@ import numpy as np
 from pyspec.formats import get_format, is_representable
 from pyspec.scale import default_scale
 
-EMPTY_ROW_POLICIES = ("zero", "reject")
+EMPTY_ROW_POLICIES = ("zero", "reject", "sanitize_then_zero_invalid_query", "tested_backend_contract")
 SCALE_PLACEMENTS = ("on_query", "on_key", "split", "on_scores")
 MASK_ENCODINGS = ("none", "bool", "additive", "causal_flag")
 LAYOUTS = ("contiguous", "heads_last", "padded", "offset", "transposed")
@@ -39,8 +39,10 @@ class Visibility:
     """Which query may attend to which key.
 
     `mask` is boolean, True means visible, four axes broadcastable to [B, Hq, Q, K]. `query_valid` [B, Q]
-    marks real queries (None: all); an invalid query sees nothing. Rows may be empty unless `empty_rows`
-    is "reject"; under "zero" an empty row has zero weights, output and gradients, and LSE -inf.
+    marks real queries (None: all); an invalid query sees nothing. `empty_rows` says which rows may be empty:
+    under "zero" any, with zero weights, output and gradients, and LSE -inf; under "reject" none; under
+    "sanitize_then_zero_invalid_query" those of invalid queries, with the same zeros; under
+    "tested_backend_contract" any, with what the named backend was tested to do. See pyspec.policies.
     """
 
     mask: np.ndarray

@@ -109,6 +109,26 @@ def _check_visibility(call: AttentionCall, shape: tuple[int, int, int, int]) -> 
         if empty.any():
             b, h, i = (int(n) for n in np.argwhere(empty)[0])
             _require(False, f"row [batch {b}, head {h}, query {i}] sees no key and empty_rows is 'reject'")
+    if v.empty_rows == "sanitize_then_zero_invalid_query":
+        _require_keys_of_real_queries(v, shape)
+    if v.empty_rows == "tested_backend_contract":
+        _require(
+            call.backend.requested != "unspecified",
+            "backend.requested = 'unspecified': a tested backend contract names the backend it was tested on",
+        )
+
+
+def _require_keys_of_real_queries(v: records.Visibility, shape: tuple[int, int, int, int]) -> None:
+    lost = ~np.broadcast_to(v.mask, shape).any(axis=-1)
+    if v.query_valid is not None:
+        lost = lost & v.query_valid[:, None, :]
+    if lost.any():
+        b, h, i = (int(n) for n in np.argwhere(lost)[0])
+        _require(
+            False,
+            f"row [batch {b}, head {h}, query {i}] is a real query and sees no key: a temporary key never makes it "
+            "legal; show it a key, or mark it in visibility.query_valid as not real",
+        )
 
 
 def _check_scale(call: AttentionCall) -> None:
