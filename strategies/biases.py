@@ -21,6 +21,8 @@ BIAS_OPTIONS = weighted(
 @lru_cache(maxsize=16)
 def broadcasts(kind: str) -> tuple[tuple[str, ...], ...]:
     """Sets of axes that a bias of the kind may store with length 1, largest first."""
+    if kind == "none":
+        return (MASK_AXES,)
     axes = {"alibi": ("batch", "head"), "on_hidden": ()}.get(kind, MASK_AXES)
     return tuple(c for size in range(len(axes), -1, -1) for c in combinations(axes, size))
 

@@ -11,7 +11,11 @@ T = TypeVar("T")
 
 
 class Chooser(Protocol):
-    """Picks one of the options. Options stand simplest first, because Hypothesis shrinks towards the first."""
+    """Picks one of the options. Options stand simplest first, because Hypothesis shrinks towards the first.
+
+    Samplers make the same choices in the same order whatever was chosen before, of one option where nothing is left to
+    choose: then lowering any one choice leaves the others in place, and shrinking does not get stuck.
+    """
 
     def __call__(self, name: str, options: Sequence[T], /) -> T:
         """The chosen option of the choice called `name`."""
@@ -27,7 +31,7 @@ def generator_chooser(rng: np.random.Generator) -> Chooser:
     """A chooser that picks uniformly with the generator, without Hypothesis."""
 
     def choose(name: str, options: Sequence[T], /) -> T:
-        return options[int(rng.integers(len(options)))]
+        return options[0] if len(options) == 1 else options[int(rng.integers(len(options)))]
 
     return choose
 

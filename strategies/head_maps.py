@@ -14,10 +14,10 @@ _KINDS = weighted(("grouped", 7), ("arbitrary", 1))
 def draw_heads(choose: Chooser, profile: Profile, features: Features) -> tuple[str, int, tuple[int, ...]]:
     """(kind, number of key heads, head map): equal groups, or any map, in which a key head may be unused."""
     query_heads = choose("query_heads", profile.heads)
-    if features.any_head_map and choose("head_map", _KINDS) == "arbitrary":
+    if choose("head_map", _KINDS if features.any_head_map else ("grouped",)) == "arbitrary":
         key_heads = choose("key_heads", profile.heads)
         return "arbitrary", key_heads, tuple(choose("head_target", range(key_heads)) for _ in range(query_heads))
-    key_heads = choose("key_heads", _divisors(query_heads)) if features.grouped_heads else query_heads
+    key_heads = choose("key_heads", _divisors(query_heads) if features.grouped_heads else (query_heads,))
     return "grouped", key_heads, grouped(query_heads, key_heads)
 
 

@@ -14,10 +14,8 @@ def draw_layout(choose: Chooser, features: Features) -> Layout:
     """A layout for query, key, value and mask: plain in half of the calls, else one for all, or one for each."""
     names = features.layouts
     mask = choose("layout.mask", _MASKS)
-    scheme = choose("layout", _SCHEMES) if len(names) > 1 else "plain"
-    if scheme == "plain":
-        return Layout(names[0], names[0], names[0], mask)
-    if scheme == "same":
-        name = choose("layout.all", names[1:])
-        return Layout(name, name, name, mask)
-    return Layout(choose("layout.query", names), choose("layout.key", names), choose("layout.value", names), mask)
+    scheme = choose("layout", _SCHEMES if len(names) > 1 else ("plain",))
+    query = choose("layout.query", {"plain": names[:1], "same": names[1:], "mixed": names}[scheme])
+    key = choose("layout.key", names if scheme == "mixed" else (query,))
+    value = choose("layout.value", names if scheme == "mixed" else (query,))
+    return Layout(query, key, value, mask)

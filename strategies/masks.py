@@ -17,6 +17,7 @@ from strategies.features import Features
 
 MASK_AXES = ("batch", "head", "query", "key")
 EMPTIED_ROWS = ("none", "mask", "query_valid")
+EMPTIED_WHICH = ("first", "odd", "scattered")
 
 
 @dataclass(frozen=True)
@@ -209,20 +210,18 @@ def draw_mask(choose: Chooser, axes: Axes, features: Features) -> MaskPlan:
     """A mask plan that the features allow."""
     family = choose("mask", _family_options(axes, features))
     spec = _FAMILIES[family]
-    variant = choose("mask_variant", spec.variants) if len(spec.variants) > 1 else spec.variants[0]
+    variant = choose("mask_variant", spec.variants)
     letters = spec.broadcast
     if isinstance(variant, str) and variant in _ROWWISE:
         letters = letters.replace("q", "")
     if family == "random" and not features.empty_rows:
         letters = letters.replace("k", "")
     broadcast = choose("mask_broadcast", _subsets(letters))
-    emptied, rows = "none", "first"
-    if features.empty_rows and features.any_mask and axes.queries > 0 and axes.keys > 0:
-        emptied = choose("emptied", _EMPTIED)
-        if emptied == "mask":
-            broadcast = tuple(n for n in broadcast if n != "query")
-        if emptied != "none":
-            rows = choose("emptied_rows", ("first", "odd", "scattered"))
+    may_empty = features.empty_rows and features.any_mask and axes.queries > 0 and axes.keys > 0
+    emptied = choose("emptied", _EMPTIED if may_empty else _EMPTIED[:1])
+    if emptied == "mask":
+        broadcast = tuple(n for n in broadcast if n != "query")
+    rows = choose("emptied_rows", EMPTIED_WHICH if emptied != "none" else EMPTIED_WHICH[:1])
     return MaskPlan(family, variant, broadcast, emptied, rows, repair=not features.empty_rows)
 
 

@@ -93,18 +93,12 @@ def draw_plan(choose: Chooser, profile: str | Profile = "pr", features: Features
     axes = draw_axes(choose, profile, features, len(head_map), key_heads)
     mask = draw_mask(choose, axes, features)
     values = choose("values", VALUE_OPTIONS)
-    bias: str = "none"
-    bias_broadcast: tuple[str, ...] = MASK_AXES
-    if features.any_bias:
-        bias = choose("bias", BIAS_OPTIONS)
-        if bias != "none":
-            bias_broadcast = choose("bias_broadcast", broadcasts(bias))
-    scale = choose("scale", _SCALE_OPTIONS) if features.any_scale else None
-    gradient = choose("gradient", GRADIENT_OPTIONS) if features.gradients else None
-    dropout, lost_rows = "none", False
-    if features.dropout_multiplier:
-        dropout = choose("dropout", _DROPOUT_OPTIONS)
-        lost_rows = dropout not in ("none", "all_kept") and choose("lost_rows", (False, True))
+    bias = choose("bias", BIAS_OPTIONS if features.any_bias else ("none",))
+    bias_broadcast = choose("bias_broadcast", broadcasts(bias))
+    scale = choose("scale", _SCALE_OPTIONS if features.any_scale else (None,))
+    gradient = choose("gradient", GRADIENT_OPTIONS if features.gradients else (None,))
+    dropout = choose("dropout", _DROPOUT_OPTIONS if features.dropout_multiplier else ("none",))
+    lost_rows = choose("lost_rows", (False, True) if dropout not in ("none", "all_kept") else (False,))
     return CallPlan(
         axes=axes,
         dtype=dtype,

@@ -25,7 +25,7 @@ def _fitting(options: tuple[int, ...], limit: int) -> tuple[int, ...]:
 @lru_cache(maxsize=1024)
 def _value_widths(options: tuple[int, ...], key_width: int) -> tuple[int, ...]:
     # Equal widths in about half of the calls; ascending, so that shrinking still ends at width 1.
-    return tuple(sorted(options + (key_width,) * len(options)))
+    return tuple(sorted(options + (key_width,) * 12))
 
 
 @lru_cache(maxsize=16)
@@ -35,8 +35,9 @@ def _zero_options(empty_rows: bool) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=16)
-def _long(lengths: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n for n in lengths if n >= LONG)
+def _mostly_long(lengths: tuple[int, ...]) -> tuple[int, ...]:
+    # Only the weights differ: a place in the list means the same length, so that shrinking can leave the long ones.
+    return tuple(sorted(lengths + tuple(n for n in lengths if n >= LONG) * 15))
 
 
 def _long_fits(profile: Profile, query_heads: int) -> bool:
@@ -51,7 +52,7 @@ def draw_axes(choose: Chooser, profile: Profile, features: Features, query_heads
     # Widths cost far less than lengths: their limit is cut to a quarter at most.
     scores, elements = profile.scores // share, profile.elements // min(share, 4)
     batch = choose("batch", (1,) if long else profile.batches)
-    lengths, limit = _long(profile.lengths) if long else profile.lengths, scores // (batch * query_heads)
+    lengths, limit = _mostly_long(profile.lengths) if long else profile.lengths, scores // (batch * query_heads)
     # The length drawn first may be any; the other one has to fit beside it.
     order = choose("order", _ORDERS)
     first = choose("first_length", _fitting(lengths, limit // LONG if long else limit))
@@ -60,13 +61,14 @@ def draw_axes(choose: Chooser, profile: Profile, features: Features, query_heads
     rows = batch * max(query_heads * queries, key_heads * keys)
     widths = _fitting(profile.widths, elements // rows)
     key_width = choose("key_width", widths)
-    value_width = choose("value_width", _value_widths(widths, key_width)) if features.value_width_differs else key_width
+    value_width = choose(
+        "value_width", _value_widths(widths, key_width) if features.value_width_differs else (key_width,)
+    )
     axes = Axes(batch, query_heads, key_heads, queries, keys, key_width, value_width)
-    if features.zero_sizes:
-        # Without empty rows there is at least one key: a query over no keys has an empty row.
-        zero = choose("zero", _zero_options(features.empty_rows))
-        if zero != "none":
-            axes = zeroed(axes, zero, both_widths=not features.value_width_differs)
+    # Without empty rows there is at least one key: a query over no keys has an empty row.
+    zero = choose("zero", _zero_options(features.empty_rows) if features.zero_sizes else ("none",))
+    if zero != "none":
+        axes = zeroed(axes, zero, both_widths=not features.value_width_differs)
     return axes
 
 
