@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
-import sys
 import weakref
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -16,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from certify.errors import CertifyError, MissingDevice, OwnFault, UsageError
+from certify.errors import OwnFault, UsageError
 from certify.subject import Capabilities, Observation
+from certify.worker import ERRORS, WORKER_ENDED, ending, serve
 from pyspec import AttentionCall, Ledger
 
 CALL_TIMEOUT = 60.0
@@ -32,11 +31,17 @@ class IsolatedSubject:
     A call that kills the child gives an Observation whose error names the signal or exit code; one that does not
     answer within `timeout` seconds is killed. The next call gets a fresh child. Raises UsageError when the subject
     cannot be loaded, MissingDevice when its device is absent.
+
+    `forks`: the child forks a worker for each life instead of starting over, which takes milliseconds. Threads that
+    the subject's module started while loading are lost in a fork, so that what such a worker does is a hint to be
+    confirmed without it. Only on the CPU, and where the system can fork.
     """
 
-    def __init__(self, spec: str, device: str = "cpu", *, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(self, spec: str, device: str = "cpu", *, timeout: float = CALL_TIMEOUT, forks: bool = False) -> None:
         self.spec = spec
         self.timeout = timeout
+        self._forks = forks and device == "cpu" and hasattr(os, "fork")
+        self._worker: int | None = None
         self._device = device
         self._ledgers: dict[str, Ledger] = {}
         self._process: Any = None
@@ -88,6 +93,7 @@ class IsolatedSubject:
         """End the child, whatever it is doing. The subject may be used again; a fresh child then starts."""
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
+        self._end_worker()
         if pipe is not None:
             pipe.close()
         if process is not None:
@@ -98,8 +104,9 @@ class IsolatedSubject:
     def _start(self) -> dict[str, Any]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
+        arguments = (theirs, self.spec, self._device, os.getpid(), self._forks)
         # Daemonic: ended by multiprocessing at exit even if close() is never reached.
-        process = context.Process(target=_child, args=(theirs, self.spec, self._device, os.getpid()), daemon=True)
+        process = context.Process(target=serve, args=arguments, daemon=True)
         process.start()
         theirs.close()
         self._process, self._pipe = process, ours
@@ -109,13 +116,15 @@ class IsolatedSubject:
             raise UsageError(f"subject {self.spec!r} cannot be loaded: {death}") from None
         if kind != "ok":
             self.close()
-            raise _ERRORS.get(kind, UsageError)(about)
+            raise ERRORS.get(kind, UsageError)(about)
         return about
 
     def _ask(self, what: str, argument: Any) -> tuple[str, Any]:
         if self._process is None:
             self._start()
         assert self._pipe is not None
+        if self._forks and self._worker is None:
+            self._worker = self._receive(START_TIMEOUT)[1]
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._pipe.send((what, argument))
         return self._receive(self.timeout)
@@ -126,98 +135,50 @@ class IsolatedSubject:
         except _Died as death:
             raise OwnFault(f"subject {self.spec!r} cannot say its {what}: {death}") from None
         if kind != "ok":
-            raise _ERRORS.get(kind, OwnFault)(f"subject {self.spec!r} cannot say its {what}: {answer}")
+            raise ERRORS.get(kind, OwnFault)(f"subject {self.spec!r} cannot say its {what}: {answer}")
         return answer
 
     def _receive(self, seconds: float) -> tuple[str, Any]:
         assert self._pipe is not None
         try:
-            if not self._pipe.poll(seconds):
-                self.close()
-                raise _Died(f"no answer in {seconds:g} s")
-            return self._pipe.recv()
+            message = self._pipe.recv() if self._pipe.poll(seconds) else None
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode
             self.close()
-            raise _Died(f"the process {_ending(code)}") from None
+            raise _Died(f"the process {ending(code)}") from None
         except BaseException:
             # An interrupt in the middle of an exchange leaves an answer on its way: that child is of no more use.
             self.close()
             raise
+        if message is None:
+            self._end_hanging()
+            raise _Died(f"no answer in {seconds:g} s")
+        kind, answer = message
+        if kind == WORKER_ENDED:
+            self._worker = None
+            raise _Died(f"the process {ending(answer)}")
+        return kind, answer
+
+    def _end_hanging(self) -> None:
+        if self._worker is None:
+            self.close()
+            return
+        self._end_worker()
+        assert self._pipe is not None
+        # The one that forks tells of the end that was just made.
+        if self._pipe.poll(START_TIMEOUT):
+            self._pipe.recv()
+
+    def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
 
 
 class _Died(Exception):
     """The child ended or was ended; the text says how."""
-
-
-_ERRORS: dict[str, type[CertifyError]] = {e.__name__: e for e in (UsageError, MissingDevice, OwnFault)}
-
-
-def _ending(code: int | None) -> str:
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            return f"died with {signal.Signals(-code).name}"
-        return f"died with signal {-code}"
-    return f"exited with code {code}"
-
-
-def _child(pipe: Connection, spec: str, device: str, parent: int) -> None:
-    """Serve one subject until the pipe closes."""
-    # Ctrl-C reaches the whole group: only the parent decides. What the subject prints must not reach stdout, where
-    # events may be going.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
-    sys.stdout.flush()
-    os.dup2(2, 1)
-    try:
-        from certify.subjects import load_subject
-
-        subject = load_subject(spec, device)
-        about = {"name": subject.name, "capabilities": subject.capabilities, "identity": subject.identity()}
-        pipe.send(("ok", about))
-    except CertifyError as error:
-        pipe.send((_error_kind(error), str(error)))
-        return
-    except BaseException as error:
-        pipe.send(("UsageError", f"subject {spec!r} cannot be loaded: {type(error).__name__}: {error}"))
-        return
-    while True:
-        try:
-            what, argument = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            pipe.send(("ok", _answer(subject, what, argument)))
-        except CertifyError as error:
-            pipe.send((_error_kind(error), str(error)))
-        except Exception as error:
-            pipe.send(("error", f"{type(error).__name__}: {error}"))
-
-
-def _error_kind(error: CertifyError) -> str:
-    return next((name for name, kind in _ERRORS.items() if isinstance(error, kind)), "UsageError")
-
-
-def _answer(subject: Any, what: str, argument: Any) -> Any:
-    if what == "run":
-        call, raw = argument
-        return subject.run(_frozen(call), raw)
-    return subject.snippet(_frozen(argument)) if what == "snippet" else subject.ledger(argument)
-
-
-def _frozen(call: AttentionCall) -> AttentionCall:
-    """The call as it was: pickling makes its arrays writeable."""
-    return call.but()
-
-
-def _die_with(parent: int) -> None:
-    """Ask the kernel to end this process when the parent is killed outright (Linux only)."""
-    if sys.platform.startswith("linux"):
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
-        if os.getppid() != parent:
-            os._exit(0)
 
 
 def close_all() -> None:

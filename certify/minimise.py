@@ -14,8 +14,7 @@ from pyspec import AttentionCall, call_to_json
 # The count of tries decides, so that two runs end at the same call; the time only guards against slow subjects.
 REDUCTION_SECONDS = 30.0
 REDUCTION_CALL_SECONDS = 5.0
-# Each call that ends its process costs a new one.
-CRASH_REDUCTION_SECONDS = 10.0
+CRASH_REDUCTION_SECONDS = 20.0
 _CRASH = re.compile(r"the process (died|exited)|no answer in")
 
 Reduce = Callable[[AttentionCall, Callable[[AttentionCall], bool], int], AttentionCall]
@@ -46,11 +45,37 @@ def minimise(
     on it too: what refutes a right kernel is no bug of this one.
 
     `known` are small calls that refute other claims. One bug breaks many claims: where one of them serves here too,
-    reduction starts from it.
+    reduction starts from it. A failure that costs a process each time is looked for in forks, and what they find
+    is confirmed in a process of its own.
     """
+    subject = bench.subject
+    if not (isinstance(subject, IsolatedSubject) and outcome.broken is not None and _CRASH.search(outcome.broken)):
+        return _reduced(prop, bench, reduce, call, outcome, reference, budget, seconds, known)
+    patience = min(subject.timeout, REDUCTION_CALL_SECONDS)
+    seconds = min(seconds, CRASH_REDUCTION_SECONDS)
+    quick = IsolatedSubject(subject.spec, subject.device, timeout=patience, forks=True)
+    try:
+        trial = Bench(quick, bench.ledger_for, bench.device)
+        smallest, _ = _reduced(prop, trial, reduce, call, outcome, reference, budget, seconds, known)
+    finally:
+        quick.close()
+    again = _checked(prop, bench, smallest)
+    confirmed = again is not None and again.refuted and kind(again) & kind(outcome)
+    return (smallest, again) if again is not None and confirmed else (call, outcome)
+
+
+def _reduced(
+    prop: Property,
+    bench: Bench,
+    reduce: Reduce,
+    call: AttentionCall,
+    outcome: Outcome,
+    reference: Subject | None,
+    budget: int,
+    seconds: float,
+    known: Iterable[AttentionCall],
+) -> tuple[AttentionCall, Outcome]:
     wanted = kind(outcome)
-    if outcome.broken is not None and _CRASH.search(outcome.broken):
-        seconds = min(seconds, CRASH_REDUCTION_SECONDS)
     deadline = time.monotonic() + seconds
     best = [(call, outcome)]
     stable = _is_fixed(prop, call)
@@ -72,19 +97,12 @@ def minimise(
         best[0] = (candidate, found)
         return True
 
-    subject = bench.subject
-    patience = subject.timeout if isinstance(subject, IsolatedSubject) else None
     try:
-        if isinstance(subject, IsolatedSubject):
-            subject.timeout = min(subject.timeout, REDUCTION_CALL_SECONDS)
         start = next((c for c in _candidates(prop, call, known) if fails(c)), call)
         smallest = reduce(start, fails, budget)
     except ValueError:
         # The reducer saw the call hold: it does not fail every time. The call as found is the evidence.
         return best[0]
-    finally:
-        if isinstance(subject, IsolatedSubject) and patience is not None:
-            subject.timeout = patience
     if smallest is best[0][0]:
         return best[0]
     # The reducer answers with a call it has seen fail; its outcome is looked up again rather than guessed.

@@ -17,6 +17,9 @@ from pyspec.formats import FORMATS
 # Arrays of up to this many entries are shown whole.
 WHOLE = 24
 
+# A snippet of more characters than this is named, not printed.
+LONGEST_SNIPPET = 6000
+
 
 # One bug breaks many claims: this many refutations are printed whole, the others by name.
 SHOWN = 3
@@ -74,10 +77,13 @@ def _refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord
         if not seen.inside:
             yield from observed_lines(seen, record.dtype)
     yield f"theorem  {theorem_line(record, proofs)}"
-    yield "snippet"
-    yield ""
-    yield from record.snippet.rstrip("\n").splitlines()
-    yield ""
+    if len(record.snippet) > LONGEST_SNIPPET:
+        yield f"snippet  {len(record.snippet)} characters long: counterexamples/{record.id}.py"
+    else:
+        yield "snippet"
+        yield ""
+        yield from record.snippet.rstrip("\n").splitlines()
+        yield ""
     yield f"certify replay {record.id}"
 
 
@@ -133,11 +139,11 @@ def array_line(name: str, array: np.ndarray, dtype: str) -> str:
     head = f"{name:<12} {shape}"
     if flat.size == 0:
         return f"{head}  (empty)"
+    if flat.size > 8 and (flat == flat[0]).all():
+        return f"{head}  all {_short(flat[0])}  hex {hex_word(dtype, flat[0])}"
     if flat.size <= WHOLE:
         words = " ".join(hex_word(dtype, x) for x in flat)
         return f"{head}  {_nested(array)}  hex {words}"
-    if (flat == flat[0]).all():
-        return f"{head}  all {_short(flat[0])}  hex {hex_word(dtype, flat[0])}"
     shown = ", ".join(_short(x) for x in flat[:6])
     return f"{head}  [{shown}, … {flat.size - 6} more], largest size {_short(float(np.abs(flat).max()))}"
 

@@ -83,6 +83,30 @@ def test_a_hang_is_ended_and_named() -> None:
         assert not alive(process)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_forked_lives_are_short_to_start_and_tell_the_same() -> None:
+    subject = IsolatedSubject(f"{MODULE}:segfault", forks=True)
+    try:
+        start = time.monotonic()
+        for _ in range(20):
+            assert subject.run(call_of(2)).error == "the process died with SIGSEGV"
+            assert subject.run(call_of(1)).error is None
+        assert time.monotonic() - start < 20
+    finally:
+        subject.close()
+    with isolated("hang", timeout=0.5) as plain:
+        plain._forks = True
+        plain.close()
+        assert plain.run(call_of(2)).error == "no answer in 0.5 s"
+        assert plain.run(call_of(1)).error is None
+        worker = plain._worker
+        assert worker is not None
+    limit = time.monotonic() + 10
+    while time.monotonic() < limit and alive(worker):
+        time.sleep(0.02)
+    assert not alive(worker)
+
+
 def test_poison_reaches_the_child() -> None:
     with isolated("right") as subject:
         seen = subject.run(call_of(1), {"value": np.full((1, 1, 3, 1), np.inf)})
@@ -101,16 +125,16 @@ def test_a_module_that_does_not_import(tmp_path: Path) -> None:
         IsolatedSubject(f"{tmp_path / 'wrong.py'}:attention")
 
 
-def test_a_crash_refutes_and_the_campaign_goes_on(certify: Certify, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_refutes_is_reduced_and_the_campaign_goes_on(certify: Certify) -> None:
     real = default_parts()
     world = fakes.parts()
     world = fakes.replace(world, load=real.load, foreign=real.foreign, fresh=real.fresh)
-    monkeypatch.setattr("certify.minimise.CRASH_REDUCTION_SECONDS", 2.0)
     result = certify(
         "run", f"{MODULE}:segfault", "--dtype", "float32", "--profile", "smoke", "--examples", "12", parts=world
     )
     assert result.exit_code == 1, result.output
     assert "got      the subject raised: the process died with SIGSEGV" in result.output
+    assert "queries 2, keys 1, widths 1/1" in result.output
     assert "refuted output (float32), calm (float32)" in result.output
 
 
