@@ -57,8 +57,16 @@ def _clear(command: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from certify.environment import version
+
+        click.echo(f"certify {version()}")
+        context.exit()
+
+
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="attnspec", prog_name="certify")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def main() -> None:
     """Certify attention kernels against a proved specification, within derived error bounds."""
     # A console script does not see the working directory, where the user's own kernels are. Last, so that no file
@@ -140,7 +148,8 @@ def _folder(out: Path | None, name: str, subjects: int) -> Path:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(file=sys.stdout, soft_wrap=False)
+    # A pipe has no width of its own: what reads it should get whole lines.
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200)
 
 
 @main.command("list")

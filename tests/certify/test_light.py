@@ -31,6 +31,12 @@ def test_help_names_the_exit_codes() -> None:
         assert "3 self-check failed" in " ".join(result.output.split())
 
 
+def test_version_needs_no_installation() -> None:
+    result = CliRunner().invoke(main, ["--version"])
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("certify ")
+
+
 def test_list_names_subjects_and_properties() -> None:
     result = CliRunner().invoke(main, ["list"])
     assert result.exit_code == 0, result.output
