@@ -21,6 +21,9 @@ from pyspec.ledger import NUMPY_FLOAT64
 
 PRECISIONS = (113, 226, 452, 904)
 
+# Relative error of the few float64 operations between a distance and the comparison with its bound.
+_OWN_ROUNDING = 2.0**-50
+
 View = Callable[[np.ndarray], np.ndarray]
 
 
@@ -91,8 +94,9 @@ class Oracle:
             # Equal infinities agree; any other comparison with a non-finite number is infinitely far off.
             distance = np.where(observed == value, 0.0, np.where(np.isfinite(distance), distance, np.inf))
             free = np.isinf(bound)
-            inside = free | (distance + own_error <= bound)
-            outside = ~free & (distance - own_error > bound)
+            doubt = own_error + distance * _OWN_ROUNDING
+            inside = free | (distance + doubt <= bound)
+            outside = ~free & (distance - doubt > bound)
         if not self.adaptive:
             inside, outside = free.copy(), np.zeros_like(free)
         open_ = ~(inside | outside)
