@@ -43,12 +43,16 @@ class Terms:
 class Bounded:
     """Float64 values and absolute errors of the same shape; `error` None means exact.
 
-    `terms` tells of the sum behind a key or value gradient, for the sum over grouped heads that follows.
+    `terms` tells of the sum behind this matrix, for a sum over grouped heads or broadcast axes, or a scale, that
+    follows; `reach` is Σ(|q| + |k|) by entry for query·key products, and the multiplier for weights after dropout;
+    `slip` is an error that the other factor of a product may have besides its own.
     """
 
     value: np.ndarray
     error: np.ndarray | None = None
     terms: Callable[[], Terms] | None = None
+    reach: Callable[[], np.ndarray] | None = None
+    slip: float = 0.0
 
     @property
     def bound(self) -> np.ndarray:
@@ -66,6 +70,11 @@ class Bounded:
         return np.abs(self.value) if self.error is None else np.abs(self.value) + 2 * self.error
 
 
+def _growth(fmt: Format, roundings: np.ndarray | int) -> np.ndarray:
+    """Relative error of that many roundings one after the other: (1 + u)^n - 1."""
+    return np.expm1(np.asarray(roundings) * math.log1p(fmt.unit_roundoff))
+
+
 def _t(a: np.ndarray) -> np.ndarray:
     return np.swapaxes(a, -1, -2)
 
@@ -81,7 +90,11 @@ class BoundDomain(Domain[Bounded]):
         self.tiny = ledger.compute_format.tiny
 
     def lift(self, array: np.ndarray) -> Bounded:
-        return Bounded(np.asarray(array, dtype=np.float64))
+        value = np.asarray(array, dtype=np.float64)
+        size = np.abs(value)
+        lost = (size < self.tiny) & (size > 0)
+        # A kernel that flushes subnormal numbers takes those among its inputs for zero.
+        return Bounded(value, np.where(lost, size, 0.0) if lost.any() else None)
 
     def lower(self, a: Bounded) -> tuple[np.ndarray, np.ndarray]:
         """Values and errors, the latter with the bound's own rounding covered."""
@@ -90,7 +103,8 @@ class BoundDomain(Domain[Bounded]):
     # roundings
 
     def _rounded(self, value: np.ndarray, error: np.ndarray, fmt: Format, times: float = 1.0) -> np.ndarray:
-        size = np.abs(value) + error
+        # The kernel's number is within `error` of the exact one, which is within `error` of this value.
+        size = np.abs(value) + 2 * error
         error = error + times * (fmt.unit_roundoff * size + fmt.tiny)
         # NaN here comes from inf - inf or 0 · inf in the bound: nothing can be promised.
         return np.where(np.isnan(error) | (size >= fmt.largest), np.inf, error)
@@ -126,13 +140,15 @@ class BoundDomain(Domain[Bounded]):
             if tile is not None and tiles > 1:
                 # A term is rounded along with the running sum after its own tile and after each later one; the
                 # last of these roundings is the cast of the finished tensor.
-                left = left + a.computed * ((tiles - 1 - np.arange(count) // tile) * storage.unit_roundoff)
+                left = left + a.computed * _growth(storage, tiles - 1 - np.arange(count) // tile)
             if a.error is not None:
                 left = left + a.error
             value = a.value @ b.value
             error = left @ b.computed
             if b.error is not None:
                 error = error + a.magnitude @ b.error
+            if a.slip:
+                error = error + a.slip * a.computed.sum(axis=-1, keepdims=True)
             if tiles > 1:
                 partial, largest = a.computed @ b.computed, storage.largest
                 error = error + (tiles - 1) * storage.tiny
@@ -142,9 +158,15 @@ class BoundDomain(Domain[Bounded]):
             error = error + count * self.tiny
             error[~np.isfinite(value) | ~(partial < largest)] = np.inf
         stored = self._stored(stage, np.nan_to_num(value, posinf=0.0, neginf=0.0), error)
-        if stage not in _GRADIENT_SUMS:
+        if stage not in (*_GRADIENT_SUMS, "dot"):
             return stored
-        return Bounded(stored.value, stored.error, lambda: Terms(a.computed @ b.computed, count, tiles))
+        reach = None
+        if stage == "dot":
+
+            def reach() -> np.ndarray:
+                return a.computed.sum(axis=-1)[..., None] + b.computed.sum(axis=-2)[..., None, :]
+
+        return Bounded(stored.value, stored.error, lambda: Terms(a.computed @ b.computed, count, tiles), reach)
 
     def mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         return self._product(stage, a, b)
@@ -153,21 +175,42 @@ class BoundDomain(Domain[Bounded]):
         return self._product(stage, a, Bounded(_t(b.value), None if b.error is None else _t(b.error)))
 
     def t_mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
-        return self._product(stage, Bounded(_t(a.value), None if a.error is None else _t(a.error)), b)
+        turned = Bounded(_t(a.value), None if a.error is None else _t(a.error), slip=a.slip)
+        return self._product(stage, turned, b)
 
     def add(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
-        return self._elementwise(stage, a.value + b.value, a.bound + b.bound)
+        with np.errstate(all="ignore"):
+            return self._elementwise(stage, a.value + b.value, a.bound + b.bound)
 
     def hadamard(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         with np.errstate(all="ignore"):
-            error = a.bound * b.computed + a.magnitude * b.bound
-            return self._elementwise(stage, a.value * b.value, error)
+            # b, the dropout multiplier, need not be a number of the accumulation format.
+            error = a.bound * b.computed + a.magnitude * b.bound + self.unit * (a.computed * b.computed)
+            product = self._elementwise(stage, a.value * b.value, error)
+        return replace(product, reach=lambda: b.computed) if stage == "consumed" else product
 
     def times(self, stage: str, c: float, a: Bounded) -> Bounded:
-        # c itself is rounded to the accumulation format once.
+        size = abs(c)
+        # c itself is rounded to the accumulation format: to zero when it is too small, to infinity when too large.
+        rounded = size if size < self.tiny else self.unit * size * (_SCALE_ROUNDINGS if stage == "scaled_grad" else 1)
         with np.errstate(all="ignore"):
-            error = a.bound * abs(c) + self.unit * abs(c) * a.computed
-            return self._elementwise(stage, a.value * c, error)
+            error = a.bound * size + rounded * a.computed
+            if a.reach is not None:
+                # A scale that goes to the operands first, whole or as two roots, may flush or overflow there.
+                reach = a.reach()
+                error = error + self.tiny * max(1.0, math.sqrt(size)) * reach
+                if size > 1.0 and a.terms is not None:
+                    largest = self.ledger.compute_format.largest
+                    error[~(size * np.maximum(reach, a.terms().sizes) < largest)] = np.inf
+            if stage == "scaled_grad":
+                error = error + self.tiny * math.sqrt(size)
+            if size >= self.ledger.compute_format.largest:
+                error = np.full_like(error, np.inf)
+            scaled = self._elementwise(stage, a.value * c, error)
+        if stage == "scaled_grad" and size:
+            # The scale may go to the key or the query instead, whole or as a root, and flush there.
+            return replace(scaled, slip=self.tiny / min(size, math.sqrt(size)))
+        return scaled
 
     def take(self, a: Bounded, heads: np.ndarray) -> Bounded:
         terms = a.terms
@@ -183,20 +226,21 @@ class BoundDomain(Domain[Bounded]):
         unit = storage.unit_roundoff if running else self.unit
         tiny = storage.tiny if running else self.tiny
         with np.errstate(all="ignore"):
+            inner = Terms(a.computed, 1, 1) if a.terms is None else a.terms()
             sizes = a.computed.sum(axis=axis, keepdims=True)
+            all_sizes = sizes if a.terms is None else inner.sizes.sum(axis=axis, keepdims=True)
             error = (a.bound + tiny).sum(axis=axis, keepdims=True) + parts * unit * sizes
             if a.terms is not None and parts > 1:
                 # A kernel may as well run one sum through all parts: longer, and rounded after the others' tiles.
-                inner = a.terms()
-                sizes = inner.sizes.sum(axis=axis, keepdims=True)
-                longer = inner.count * self.unit
-                if self.ledger.gradient_tile is not None:
-                    longer += inner.tiles * storage.unit_roundoff
-                error = error + (parts - 1) * longer * sizes
+                longer = (parts - 1) * inner.count * self.unit
+                if self.ledger.gradient_tile is not None and stage in _GRADIENT_SUMS:
+                    longer += float(_growth(storage, parts * inner.tiles) - _growth(storage, inner.tiles))
+                error = error + longer * all_sizes
             total = a.value.sum(axis=axis, keepdims=True)
             # A running sum may pass the format's largest number although the total does not.
-            error = np.where(sizes < storage.largest, error, np.inf)
-        return self._stored(stage, np.nan_to_num(total), error)
+            error = np.where(all_sizes < storage.largest, error, np.inf)
+        stored = self._stored(stage, np.nan_to_num(total), error)
+        return replace(stored, terms=lambda: Terms(all_sizes, parts * inner.count, parts * inner.tiles))
 
     def settle(self, stage: str, a: Bounded) -> Bounded:
         return self._stored(stage, a.value, a.bound)
@@ -218,9 +262,12 @@ class BoundDomain(Domain[Bounded]):
             worst = np.max(error, axis=-1, keepdims=True, initial=0.0)
             distance = np.where(visible, np.abs(t), 0.0)
             rescales = 0 if self.ledger.key_tile is None else -(-s.value.shape[-1] // self.ledger.key_tile)
-            spread = np.max(distance, axis=-1, keepdims=True, initial=0.0) if rescales else 0.0
-            roundings = self.ledger.exp_argument_roundings * (distance + error + worst) + self.ledger.exp_error
-            roundings = roundings + rescales * (self.ledger.exp_error + 1) + spread
+            argument = distance + error + worst
+            if rescales:
+                # The rescalings' arguments add up to the way from the first tile's maximum to the last.
+                argument = argument + np.max(distance, axis=-1, keepdims=True, initial=0.0) + 2 * worst
+            roundings = self.ledger.exp_argument_roundings * argument + self.ledger.exp_error
+            roundings = roundings + rescales * (self.ledger.exp_error + 1)
             delta = error + self.unit * roundings
         return t, numerators, np.where(visible, delta, 0.0)
 
@@ -266,7 +313,8 @@ class BoundDomain(Domain[Bounded]):
             p = numerators / np.where(empty, 1.0, total)
             widening = np.log((p * np.exp(delta)).sum(axis=-1, keepdims=True))
             keys = visible.shape[-1]
-            error = widening + (keys + 1) * self.unit + (keys + 4) * self.tiny
+            # The second term is for this module's own sums.
+            error = widening + (keys + 1) * self.unit + 2 * (keys + 2) * FLOAT64.unit_roundoff + (keys + 4) * self.tiny
             size = np.abs(value) + np.abs(top) + error + 4 * math.log(keys + 1) + 4
             error = error + self.unit * size
             error = np.where(np.isnan(error), np.inf, error)
@@ -280,7 +328,20 @@ class BoundDomain(Domain[Bounded]):
     # the ledger's ways through the backward pass
 
     def output(self, consumed: Bounded, value: Bounded) -> Bounded:
-        return self._product("output", self.backward_consumed(consumed), value)
+        product = self._product("output", self.backward_consumed(consumed), value)
+        largest, keys = self.ledger.compute_format.largest, consumed.value.shape[-1]
+        if "weights" in self.ledger.stores:
+            return product
+        with np.errstate(all="ignore"):
+            most = np.max(value.computed, initial=0.0) * keys
+            multiplier = None if consumed.reach is None else consumed.reach()
+            if multiplier is not None:
+                most = most * np.max(multiplier, initial=0.0)
+            if most < largest:
+                return product
+            # A kernel that normalises last sums values by numerators of up to one, and these sums may overflow.
+            seen = np.where(consumed.computed > 0, 1.0 if multiplier is None else multiplier, 0.0)
+            return Bounded(product.value, np.where(seen @ value.computed < largest, product.bound, np.inf))
 
     def backward_consumed(self, consumed: Bounded) -> Bounded:
         return self._stored_visible("consumed", consumed.computed > 0, consumed.value, consumed.bound)
@@ -318,10 +379,11 @@ class BoundDomain(Domain[Bounded]):
         terms = a.value.shape[-1]
         with np.errstate(all="ignore"):
             each = a.bound * b.computed + a.magnitude * b.bound
-            each = each + (terms * self.unit) * (a.computed * b.computed) + self.tiny
             value = (a.value * b.value).sum(axis=-1, keepdims=True)
-            error = each.sum(axis=-1, keepdims=True)
-        return Bounded(np.nan_to_num(value), np.where(np.isnan(error) | ~np.isfinite(value), np.inf, error))
+            sizes = (a.computed * b.computed).sum(axis=-1, keepdims=True)
+            error = each.sum(axis=-1, keepdims=True) + terms * (self.unit * sizes + self.tiny)
+            error[~np.isfinite(value) | np.isnan(error) | ~(sizes < self.ledger.compute_format.largest)] = np.inf
+        return Bounded(np.nan_to_num(value), error)
 
     def _center(self, stage: str, weights: Bounded, x: Bounded, delta: Bounded) -> Bounded:
         with np.errstate(all="ignore"):
