@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from certify.certificate import AuditRecord, PropertyRecord, Verdict
 from certify.errors import ExitCode
 
+# A reason names this many claims; the rows name them all.
+NAMED = 8
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -76,4 +79,6 @@ def _names(rows: Sequence[PropertyRecord]) -> str:
     by_property: dict[str, list[str]] = {}
     for row in rows:
         by_property.setdefault(row.id, []).append(row.dtype)
-    return ", ".join(f"{name} ({', '.join(dtypes)})" for name, dtypes in by_property.items())
+    texts = [f"{name} ({', '.join(dtypes)})" for name, dtypes in by_property.items()]
+    more = len(texts) - NAMED
+    return ", ".join(texts[:NAMED]) + (f" and {more} more" if more > 0 else "")
