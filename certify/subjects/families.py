@@ -1,0 +1,239 @@
+"""Subjects with more than dot products: every score family, returned weights, and dropout they draw themselves.
+
+A subject says so with `ScoreCapabilities`, and is told by the kind of call it is given: a `FamilyCall` carries its
+family, a call whose dropout asks for returned weights wants a tensor "weights", and a `SampledCall` is to be run
+with the subject's own dropout. On any other call it is an ordinary subject of the dot family.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from certify.subject import Capabilities, Observation
+from certify.subjects.numpy_scores import attention
+from pyspec import AttentionCall, Ledger
+from pyspec.families import FAMILIES, Additive, Bilinear, Cosine, FamilyCall
+from pyspec.formats import FORMATS, round_to
+from pyspec.ledger import every_operation_stored, named_ledgers
+
+
+@dataclass(frozen=True)
+class ScoreCapabilities(Capabilities):
+    """Claims beyond those of a kernel of dot products.
+
+    families: score families it runs when given a FamilyCall. returns_weights: it returns "weights" [B,Hq,Q,K] when
+    the call's dropout asks for them. samples_dropout: it draws dropout of its own for a SampledCall.
+    """
+
+    families: tuple[str, ...] = ()
+    returns_weights: bool = False
+    samples_dropout: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class SampledCall(AttentionCall):
+    """A call to be run with the subject's own dropout of this probability, seeded with `seed`."""
+
+    probability: float = 0.0
+    seed: int = 0
+
+
+def sampled_call(call: AttentionCall, probability: float, seed: int) -> SampledCall:
+    """The call, to be run with dropout that the subject draws."""
+    given = {f.name: getattr(call, f.name) for f in fields(AttentionCall)}
+    return SampledCall(**{**given, "dropout": None}, probability=probability, seed=seed)
+
+
+@dataclass(frozen=True)
+class NumpyScores:
+    """The numpy reference of all score families: float64 throughout, one final cast."""
+
+    name: str = "numpy-scores"
+    device: str = "cpu"
+
+    @property
+    def capabilities(self) -> ScoreCapabilities:
+        return ScoreCapabilities(
+            dtypes=tuple(FORMATS),
+            any_head_map=True,
+            dropout_multiplier=True,
+            returns_lse=True,
+            families=FAMILIES,
+            returns_weights=True,
+            samples_dropout=True,
+        )
+
+    def identity(self) -> dict[str, str]:
+        return {"numpy": np.__version__, "python": platform.python_version()}
+
+    def ledger(self, dtype: str) -> Ledger:
+        return named_ledgers(dtype)["float64-inside"]
+
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
+        given = {n: np.asarray((raw or {}).get(n, getattr(call, n))) for n in ("query", "key", "value")}
+        with np.errstate(all="ignore"):
+            exact = attention(call, given, draw=_numpy_multiplier)
+        tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}
+        return Observation(
+            tensors=tensors,
+            dtypes=dict.fromkeys(tensors, call.dtype),
+            devices=dict.fromkeys(tensors, "cpu"),
+            kernel="numpy",
+        )
+
+    def snippet(self, call: AttentionCall) -> str:
+        return _snippet(call, self.name)
+
+
+def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
+    assert isinstance(call, SampledCall)
+    keep = np.random.default_rng(call.seed).random(call.score_shape) >= call.probability
+    return keep / (1.0 - call.probability)
+
+
+def _snippet(call: AttentionCall, name: str) -> str:
+    from certify.subjects.snippet import call_literal
+
+    return (
+        call_literal(call)
+        + "from certify.subjects import load_subject\n\n"
+        + f"print(dict(load_subject({name!r}).run(call).tensors))\n"
+    )
+
+
+@dataclass(frozen=True)
+class TorchScores:
+    """The score families in torch's eager operations, each rounding to storage; gradients through autograd."""
+
+    device: str = "cpu"
+    name: str = "torch-scores"
+
+    @property
+    def capabilities(self) -> ScoreCapabilities:
+        return ScoreCapabilities(
+            dtypes=tuple(FORMATS),
+            devices=("cpu", "cuda"),
+            any_head_map=True,
+            dropout_multiplier=True,
+            families=FAMILIES,
+            returns_weights=True,
+            samples_dropout=True,
+        )
+
+    def identity(self) -> dict[str, str]:
+        from certify.subjects.torch_sdpa import torch_identity
+
+        return torch_identity(self.device)
+
+    def ledger(self, dtype: str) -> Ledger:
+        return every_operation_stored(dtype)
+
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
+        from certify.subjects.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
+
+        family = call.family if isinstance(call, FamilyCall) else None
+        arrays = {} if family is None else family.parameters()
+        leaves = {n: to_tensor(a, torch_dtype(call.dtype), self.device) for n, a in arrays.items()}
+        if call.grad_output is not None:
+            for leaf in leaves.values():
+                leaf.requires_grad_()
+        seen_weights: list[Any] = []
+
+        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
+            if isinstance(call, SampledCall):
+                return _torch_sampled(call, query, key, value, mask)
+            return _torch_attention(call, leaves, query, key, value, mask, seen_weights)
+
+        seen = run_torch(call, raw, self.device, invoke, bias_gradient=True)
+        if seen.error is not None:
+            return seen
+        extra = {f"grad_{n}": as_float64(t.grad) for n, t in leaves.items() if t.grad is not None}
+        if seen_weights and call.dropout is not None and call.dropout.returned_weights != "none":
+            extra["weights"] = as_float64(seen_weights[call.dropout.returned_weights == "after_dropout"])
+        return replace(
+            seen,
+            tensors={**seen.tensors, **extra},
+            dtypes={**seen.dtypes, **dict.fromkeys(extra, call.dtype)},
+            devices={**seen.devices, **dict.fromkeys(extra, self.device.split(":")[0])},
+        )
+
+    def snippet(self, call: AttentionCall) -> str:
+        return _snippet(call, self.name)
+
+
+def _torch_scores(call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any) -> Any:
+    """Unscaled scores; key heads are already repeated."""
+    import torch
+
+    family = call.family if isinstance(call, FamilyCall) else None
+    if isinstance(family, Bilinear):
+        return (query @ parameters["metric"]) @ key.transpose(-1, -2)
+    if isinstance(family, Cosine):
+        return _torch_direction(query, family) @ _torch_direction(key, family).transpose(-1, -2)
+    if isinstance(family, Additive):
+        query_term = query @ parameters["query_map"].transpose(-1, -2) + parameters["offset"][:, None, :]
+        key_term = key @ parameters["key_map"].transpose(-1, -2)
+        hidden = torch.tanh(query_term[..., :, None, :] + key_term[..., None, :, :])
+        return (hidden @ parameters["vector"][:, None, :, None])[..., 0]
+    return query @ key.transpose(-1, -2)
+
+
+def _torch_direction(x: Any, family: Cosine) -> Any:
+    import torch
+
+    dead = (x == 0).all(-1, keepdim=True)
+    # A vector of zeros must not reach the root, whose derivative there is not finite.
+    length = torch.linalg.vector_norm(torch.where(dead, torch.ones_like(x), x), dim=-1, keepdim=True)
+    if family.zero_norm == "clamp":
+        return x / torch.where(dead, torch.zeros_like(length), length).clamp_min(family.epsilon)
+    return torch.where(dead, torch.zeros_like(x), x / length)
+
+
+def _torch_attention(
+    call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any, value: Any, mask: Any, weights: list[Any]
+) -> Any:
+    """Scores of the family, scale, bias, softmax, dropout, values; weights before and after dropout are kept."""
+    import torch
+
+    heads = list(call.head_map)
+    if heads != list(range(call.axes.key_heads)):
+        key, value = key[:, heads], value[:, heads]
+    scores = _torch_scores(call, parameters, query, key) * call.scale_value
+    if call.encoding == "causal_flag":
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = (scores + mask).masked_fill(mask == -torch.inf, -torch.inf)
+    empty = torch.from_numpy(np.array(~call.visible.any(-1, keepdims=True))).to(scores.device)
+    before = torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+    after = before
+    if call.multiplier is not None:
+        after = (before * torch.from_numpy(np.array(call.multiplier)).to(before.device)).to(before.dtype)
+    weights += [before, after]
+    return after @ value
+
+
+def _torch_sampled(call: SampledCall, query: Any, key: Any, value: Any, mask: Any) -> Any:
+    """torch's functional attention with its own dropout, by the math kernel, from the call's seed."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    heads = list(call.head_map)
+    devices = [query.device] if query.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), sdpa_kernel(SDPBackend.MATH):
+        torch.manual_seed(call.seed)
+        return torch.nn.functional.scaled_dot_product_attention(
+            query,
+            key[:, heads],
+            value[:, heads],
+            attn_mask=mask,
+            dropout_p=call.probability,
+            is_causal=call.encoding == "causal_flag",
+            scale=call.scale.value,
+        )
