@@ -43,6 +43,22 @@ def _torch_sdpa(kernel: str) -> Callable[[str], Subject]:
     return make
 
 
+def _numpy_scores(device: str) -> Subject:
+    from certify.subjects.families import NumpyScores
+
+    if device != "cpu":
+        raise UsageError(f"numpy-scores runs on cpu only, not on {device!r}: leave --device out")
+    return NumpyScores()
+
+
+def _torch_scores(device: str) -> Subject:
+    from certify.subjects.families import TorchScores
+    from certify.subjects.torch_sdpa import require_device
+
+    require_device(device)
+    return TorchScores(device)
+
+
 BUILT_IN: dict[str, Callable[[str], Subject]] = {
     "numpy-reference": _numpy_reference,
     "torch-eager": _torch_eager,
@@ -50,6 +66,8 @@ BUILT_IN: dict[str, Callable[[str], Subject]] = {
     "torch-sdpa:flash": _torch_sdpa("flash"),
     "torch-sdpa:efficient": _torch_sdpa("efficient"),
     "torch-sdpa:cudnn": _torch_sdpa("cudnn"),
+    "numpy-scores": _numpy_scores,
+    "torch-scores": _torch_scores,
 }
 
 
