@@ -155,6 +155,8 @@ class BoundDomain(Domain[Bounded]):
             else:
                 # The error is at least roundings·u·Σ|a||b|, so this over-estimates every partial sum.
                 partial, largest = error / (max(roundings, 1) * self.unit), self.ledger.compute_format.largest
+                if not np.max(partial, initial=0.0) < largest:
+                    partial = (a.computed @ b.computed) * (1 + roundings * self.unit)
             error = error + count * self.tiny
             error[~np.isfinite(value) | ~(partial < largest)] = np.inf
         stored = self._stored(stage, np.nan_to_num(value, posinf=0.0, neginf=0.0), error)
