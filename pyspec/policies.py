@@ -146,6 +146,8 @@ def _with_sentinel(call: AttentionCall, sentinel: Sentinel) -> Prepared:
             f"row [batch {b}, head {h}, query {i}] is a real query and sees no key: a sentinel key never makes it "
             "legal; show it a key, or mark it in visibility.query_valid as not real"
         )
+    # An unused query that sees keys of its own is computed like any other.
+    call = call.but(visibility=Visibility(call.visibility.mask), encoding=_told_by_mask(call))
     a = call.axes
     reads = np.ones_like(lost) if sentinel.reach == "every_query" else lost
     mask = np.concatenate([np.broadcast_to(call.visibility.mask, call.score_shape), reads[..., None]], axis=-1)
