@@ -8,8 +8,10 @@ from certify.properties import (  # noqa: F401
     gradients,
     interface,
     keys,
+    policies,
     rows,
     scores,
+    visibility,
 )
 from certify.properties.model import Bench, Outcome, Property, registered
 
