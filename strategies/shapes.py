@@ -22,6 +22,12 @@ def _fitting(options: tuple[int, ...], limit: int) -> tuple[int, ...]:
     return tuple(n for n in options if n <= limit) or options[:1]
 
 
+@lru_cache(maxsize=4096)
+def _beside(lengths: tuple[int, ...], limit: int, first: int) -> tuple[int, ...]:
+    # Squares are what most users run. They stand last: before them, a place in the list means the same length always.
+    return _fitting(lengths, limit // first) + ((first,) * 4 if first * first <= limit else ())
+
+
 @lru_cache(maxsize=1024)
 def _value_widths(options: tuple[int, ...], key_width: int) -> tuple[int, ...]:
     # Equal widths in about half of the calls; ascending, so that shrinking still ends at width 1.
@@ -37,7 +43,7 @@ def _zero_options(empty_rows: bool) -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def _mostly_long(lengths: tuple[int, ...]) -> tuple[int, ...]:
     # Only the weights differ: a place in the list means the same length, so that shrinking can leave the long ones.
-    return tuple(sorted(lengths + tuple(n for n in lengths if n >= LONG) * 15))
+    return tuple(sorted(lengths + tuple(n for n in lengths if n > LONG) * 20))
 
 
 def _long_fits(profile: Profile, query_heads: int) -> bool:
@@ -56,7 +62,7 @@ def draw_axes(choose: Chooser, profile: Profile, features: Features, query_heads
     # The length drawn first may be any; the other one has to fit beside it.
     order = choose("order", _ORDERS)
     first = choose("first_length", _fitting(lengths, limit // LONG if long else limit))
-    second = choose("second_length", _fitting(lengths, limit // first))
+    second = choose("second_length", _beside(lengths, limit, first))
     keys, queries = (first, second) if order == "keys" else (second, first)
     rows = batch * max(query_heads * queries, key_heads * keys)
     widths = _fitting(profile.widths, elements // rows)

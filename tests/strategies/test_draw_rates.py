@@ -25,7 +25,7 @@ DRAWS = 2000
 
 # Least share of calls, in percent.
 TRAITS = {
-    "queries ≠ keys": 90.0,
+    "queries ≠ keys": 80.0,
     "value width ≠ key width": 25.0,
     "key width mod 8 ≠ 0": 40.0,
     "query heads ≠ key heads": 25.0,
@@ -84,6 +84,8 @@ def hits() -> Counter[object]:
         found.update(("key width", w) for w in {call.axes.key_width})
         found["queries > 2 keys"] += call.axes.queries > 2 * call.axes.keys
         found["keys > 2 queries"] += call.axes.keys > 2 * call.axes.queries
+        found["square"] += call.axes.queries == call.axes.keys > 1
+        found["both long and causal"] += min(call.axes.queries, call.axes.keys) > 128 and call.encoding == "causal_flag"
         found["both long"] += min(call.axes.queries, call.axes.keys) >= 127
         found["layouts differ"] += len({call.layout.query, call.layout.key, call.layout.value}) > 1
         found.update(("zero", name) for name in ZEROED if getattr(call.axes, name) == 0)
@@ -113,6 +115,8 @@ def test_calls_are_long_on_either_side_and_mix_layouts(hits: Counter[object]) ->
     assert hits["keys > 2 queries"] >= 30
     assert hits["queries > 2 keys"] >= 15
     assert hits["both long"] >= 1.5
+    assert hits["both long and causal"] >= 0.1
+    assert hits["square"] >= 4
     assert hits["layouts differ"] >= 12
 
 
