@@ -1,7 +1,8 @@
 """What holds of visibility: windows, prefixes, segments, padding, decoding from a cache, polarity, and absence.
 
-Each check reads what it needs off the call it is given, so that it stays true of any call made smaller. Most end in
-a counting probe: with equal scores and unit-vector values an output counts the visible keys, and one wrong edge shows.
+Each check reads what it needs off the call it is given, so that it stays true of any call made smaller. Half of the
+calls are counting probes: with equal scores and unit-vector values an output counts the visible keys, and one wrong
+edge shows.
 """
 
 from __future__ import annotations
@@ -18,27 +19,25 @@ from pyspec.compiler import compile_visibility
 _FORWARD = ("output", "lse", "grad_query")
 
 
-def counting(call: AttentionCall) -> AttentionCall | None:
-    """Query zero and value j the unit vector j mod Dv, the mask and bias as they are; None where a length is zero."""
+def counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
+    """Query zero and value j the unit vector j mod Dv, with the mask as it is and a silent bias unless it is kept."""
     a = call.axes
-    if 0 in (*call.score_shape, a.value_width):
-        return None
-    hot = (np.arange(a.keys)[:, None] % a.value_width) == np.arange(a.value_width)
+    hot = (np.arange(a.keys)[:, None] % max(a.value_width, 1)) == np.arange(a.value_width)
     return call.but(
         query=np.zeros_like(call.query),
         value=np.broadcast_to(hot.astype(np.float64), call.value.shape).copy(),
+        bias=call.bias if keep_bias or call.bias is None else np.zeros_like(call.bias),
         dropout=None,
     )
 
 
-def _probed(call: AttentionCall, bench: Bench) -> Outcome:
-    """Agreement of the call, and of its counting probe with a silent bias."""
-    probe = counting(call)
-    if probe is None:
-        return agree(call, bench)
-    if probe.bias is not None:
-        probe = probe.but(bias=np.zeros_like(probe.bias))
-    return joined(agree(call, bench), agree(probe, bench, tensors=("output", "lse", "grad_value")))
+def _half_counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
+    """Every other call becomes a counting probe: one call is checked, and that call is the counter-example."""
+    return counting(call, keep_bias=keep_bias) if call_rng(call, "counting").random() < 0.5 else call
+
+
+def _agrees(call: AttentionCall, bench: Bench) -> Outcome:
+    return agree(call, bench)
 
 
 def _no_scores(call: AttentionCall) -> bool:
@@ -59,7 +58,7 @@ def _windowed(call: AttentionCall) -> AttentionCall | None:
     if rng.random() < 0.5:
         reach[1] = 0
     compiled = compile_visibility(*call.score_shape, window=(reach[0], reach[1]), cache_offset=_offset(call, rng))
-    return with_mask(call, compiled.mask)
+    return _half_counting(with_mask(call, compiled.mask))
 
 
 def _prefixed(call: AttentionCall) -> AttentionCall | None:
@@ -68,7 +67,7 @@ def _prefixed(call: AttentionCall) -> AttentionCall | None:
     a, rng = call.axes, call_rng(call, "prefix")
     length = int(rng.integers(1, a.keys + 1))
     compiled = compile_visibility(*call.score_shape, prefix_length=length, cache_offset=_offset(call, rng))
-    return with_mask(call, compiled.mask)
+    return _half_counting(with_mask(call, compiled.mask))
 
 
 def _segmented(call: AttentionCall) -> AttentionCall | None:
@@ -89,12 +88,12 @@ def _segmented(call: AttentionCall) -> AttentionCall | None:
         query_positions=np.arange(a.queries) - np.searchsorted(query, query),
         key_positions=np.arange(a.keys) - np.searchsorted(key, key),
     )
-    return with_mask(call, compiled.mask)
+    return _half_counting(with_mask(call, compiled.mask))
 
 
 def _segments(call: AttentionCall, bench: Bench) -> Outcome:
     """The whole agrees, and a row stays as it is when every key that it does not see changes."""
-    whole = _probed(call, bench)
+    whole = agree(call, bench)
     if _no_scores(call):
         return whole
     rng = call_rng(call, "other segments")
@@ -128,12 +127,12 @@ def _padded(call: AttentionCall) -> AttentionCall | None:
     kind = rng.choice(["right", "left", "holes"])
     valid = {"right": j < length, "left": j >= size - length, "holes": rng.random((len(length), size)) < 0.6}[kind]
     valid[:, int(rng.integers(size))] = True
-    return with_mask(call, compile_visibility(*call.score_shape, key_valid=valid).mask)
+    return _half_counting(with_mask(call, compile_visibility(*call.score_shape, key_valid=valid).mask))
 
 
 def _keys_only(call: AttentionCall, bench: Bench) -> Outcome:
     """Every query gives its row, also one at the position of a padded key; padding may be cut off."""
-    whole = _probed(call, bench)
+    whole = agree(call, bench)
     kept = np.asarray(call.visible.any(axis=(0, 1, 2)))
     if kept.all() or not kept.any():
         return whole
@@ -147,7 +146,8 @@ def _lower_right(call: AttentionCall) -> AttentionCall | None:
     rows = min(a.queries, a.keys)
     # No more queries than keys, so that no row is empty.
     call = take_queries(call, np.arange(a.queries - rows, a.queries))
-    return with_mask(call, compile_visibility(*call.score_shape, causal=True, alignment="lower_right").mask)
+    compiled = compile_visibility(*call.score_shape, causal=True, alignment="lower_right")
+    return _half_counting(with_mask(call, compiled.mask))
 
 
 def _chunks(call: AttentionCall, bench: Bench) -> Outcome:
@@ -206,15 +206,13 @@ def _sparse(call: AttentionCall) -> AttentionCall | None:
     return with_mask(call, mask)
 
 
-def _told_plainly(call: AttentionCall) -> AttentionCall | None:
+def _told_either_way(call: AttentionCall) -> AttentionCall | None:
+    """As a boolean mask or as zeros and -inf."""
     found = _sparse(call)
-    return None if found is None else found.but(bias=None, encoding="bool")
-
-
-def _polarity(call: AttentionCall, bench: Bench) -> Outcome:
-    """The same relation as a boolean and as numbers."""
-    kinds = ["additive"] if call.bias is not None else ["bool", "additive"]
-    return joined(*(_probed(call.but(encoding=kind), bench) for kind in kinds))
+    if found is None:
+        return None
+    kind = str(call_rng(call, "told").choice(["bool", "additive"]))
+    return _half_counting(found.but(bias=None, encoding=kind))
 
 
 def _rewarded(call: AttentionCall) -> AttentionCall | None:
@@ -234,8 +232,7 @@ def _never_revived(call: AttentionCall, bench: Bench) -> Outcome:
         return direct
     whole = np.broadcast_to(call.bias, call.score_shape)
     other = call.but(bias=np.where(call.visible, whole, call_rng(call, "other reward").choice([-7.0, 0.0, 7.0])))
-    names = tuple(n for n in ("output", "lse", "grad_query", "grad_key", "grad_value"))
-    return joined(direct, agree(other, bench, tensors=names, against=call))
+    return joined(direct, agree(other, bench, tensors=(*_FORWARD, "grad_key", "grad_value"), against=call))
 
 
 def _far_below(call: AttentionCall) -> AttentionCall | None:
@@ -244,16 +241,8 @@ def _far_below(call: AttentionCall) -> AttentionCall | None:
     if found is None:
         return None
     size = call_rng(call, "depth").choice([2.0**14, 2.0**15])
-    return found.but(bias=np.where(found.visible, -size, 0.0), encoding="additive")
-
-
-def _absent(call: AttentionCall, bench: Bench) -> Outcome:
-    probe = counting(call)
-    parts = [agree(call, bench)]
-    if probe is not None:
-        # The bias stays: with the query zero, the scores are the bias and the row's softmax is exact.
-        parts.append(agree(probe, bench, tensors=("output", "lse", "grad_value")))
-    return joined(*parts)
+    # In a counting probe the bias stays: the query is zero, so the scores are the bias and the softmax is exact.
+    return _half_counting(found.but(bias=np.where(found.visible, -size, 0.0), encoding="additive"), keep_bias=True)
 
 
 register(
@@ -261,7 +250,7 @@ register(
         id="window-law",
         claim="A window shows the keys within its reach on either side of the query's position, both ends in.",
         theorem="window_law",
-        check=_probed,
+        check=_agrees,
         prepare=_windowed,
         needs=needs.masks,
         small=True,
@@ -273,7 +262,7 @@ register(
         id="prefix-law",
         claim="A prefix is seen whole by every query, its own included, and what follows it causally.",
         theorem="prefix_law",
-        check=_probed,
+        check=_agrees,
         prepare=_prefixed,
         needs=needs.masks,
         small=True,
@@ -322,8 +311,8 @@ register(
         id="mask-polarity",
         claim="True in a boolean mask and zero in an additive one mean that the key is visible.",
         theorem="visibility_composition",
-        check=_polarity,
-        prepare=_told_plainly,
+        check=_agrees,
+        prepare=_told_either_way,
         needs=needs.masks,
         small=True,
         catches=("LLMs-from-scratch#1061",),
@@ -346,7 +335,7 @@ register(
         id="hidden-is-absent",
         claim="However far below the hidden scores the visible ones lie, hidden keys take no weight.",
         theorem="masked_weight_zero",
-        check=_absent,
+        check=_agrees,
         prepare=_far_below,
         needs=needs.bias,
         small=True,
