@@ -1,0 +1,329 @@
+"""Planted bugs in scores, normaliser and dropout: numpy-scores with one thing wrong, and the property that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from certify.properties.surgery import with_mask
+from certify.subject import Observation
+from certify.subjects.families import NumpyScores, SampledCall, ScoreCapabilities
+from certify.subjects.numpy_scores import Pullback, attention, score
+from pyspec import AttentionCall, Ledger, Scale
+from pyspec.dropout import multiplier
+from pyspec.families import Additive, Bilinear, Cosine, Dot, Family
+from pyspec.formats import round_to
+from pyspec.normalisers import entmax_rows, sparsemax_rows
+
+Tensors = dict[str, np.ndarray]
+Kernel = Callable[[AttentionCall], Tensors]
+
+
+@dataclass(frozen=True)
+class PlantedScore:
+    """A wrong kernel: its name, the property that must refute it, and words the complaint must hold."""
+
+    name: str
+    refuted_by: str
+    says: str
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class WrongScores:
+    """A planted bug as a subject with the claims of numpy-scores."""
+
+    bug: PlantedScore
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        return f"planted:{self.bug.name}"
+
+    @property
+    def capabilities(self) -> ScoreCapabilities:
+        return NumpyScores().capabilities
+
+    def identity(self) -> dict[str, str]:
+        return NumpyScores().identity()
+
+    def ledger(self, dtype: str) -> Ledger:
+        return NumpyScores().ledger(dtype)
+
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
+        with np.errstate(all="ignore"):
+            found = self.bug.kernel(call)
+        tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in found.items()}
+        kinds = dict.fromkeys(tensors, call.dtype)
+        return Observation(tensors=tensors, dtypes=kinds, devices=dict.fromkeys(tensors, "cpu"), kernel="numpy")
+
+    def snippet(self, call: AttentionCall) -> str:
+        return NumpyScores().snippet(call)
+
+
+def right(call: AttentionCall, **parts: Callable[..., object]) -> Tensors:
+    """The reference's tensors, with some of its parts replaced."""
+    given = {n: getattr(call, n) for n in ("query", "key", "value")}
+    return attention(call, given, **{"draw": drawn, **parts})  # type: ignore[arg-type]
+
+
+def drawn(call: AttentionCall, *, salt: int = 0) -> np.ndarray:
+    """The multiplier that this subject draws for itself."""
+    assert isinstance(call, SampledCall)
+    keep = np.random.default_rng([call.seed, salt]).random(call.score_shape) >= call.probability
+    return multiplier(keep, call.probability)
+
+
+def scaled(change: Callable[[AttentionCall], float]) -> Kernel:
+    """The scale replaced by another number."""
+    return lambda call: right(call.but(scale=Scale(float(change(call)))))
+
+
+def model_width_scale(call: AttentionCall) -> float:
+    a = call.axes
+    return float((a.query_heads * a.key_width) ** -0.5) if call.scale.value is None else call.scale_value
+
+
+def with_scores(change: Callable[[Family, int, np.ndarray, np.ndarray], tuple[np.ndarray, Pullback]]) -> Kernel:
+    """The scores, and their pullback, replaced."""
+    return lambda call: right(call, scores=change)
+
+
+def without_norms(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    return score(Dot() if isinstance(family, Cosine) else family, head, q, k)
+
+
+def query_norm_only(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    if not isinstance(family, Cosine):
+        return score(family, head, q, k)
+    length = np.linalg.norm(q, axis=-1, keepdims=True)
+    return score(Dot(), head, q / np.where(length == 0, 1.0, length), k)
+
+
+def radial_gradient(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    """The length treated as a constant in the backward pass."""
+    u, _ = score(family, head, q, k)
+    if not isinstance(family, Cosine):
+        return score(family, head, q, k)
+    lengths = [np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k)]
+    a, b = (np.where(n == 0, 0.0, 1.0 / np.where(n == 0, 1.0, n)) for n in lengths)
+    return u, lambda g: {"query": (g @ (k * b)) * a, "key": (g.T @ (q * a)) * b}
+
+
+def additive_as_product(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    if not isinstance(family, Additive):
+        return score(family, head, q, k)
+    wq, wk = (a[head % len(a)] for a in (family.query_map, family.key_map))
+    blank = {n: np.zeros(p.shape[1:]) for n, p in family.parameters().items()}
+    return (q @ wq.T) @ (k @ wk.T).T, lambda g: {
+        **blank,
+        "query": g @ k @ wk.T @ wq,
+        "key": g.T @ q @ wq.T @ wk,
+    }
+
+
+def without_offset(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    if isinstance(family, Additive):
+        family = replace(family, offset=np.zeros_like(family.offset))
+    return score(family, head, q, k)
+
+
+def metric_transposed(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    if isinstance(family, Bilinear):
+        family = Bilinear(np.swapaxes(family.metric, -1, -2))
+    return score(family, head, q, k)
+
+
+def metric_ignored(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
+    if not isinstance(family, Bilinear):
+        return score(family, head, q, k)
+    u, back = score(Dot(), head, q, k)
+    return u, lambda g: {**back(g), "metric": q.T @ g @ k}
+
+
+def dropout_first(call: AttentionCall) -> Tensors:
+    """Keys removed before the softmax."""
+    if call.multiplier is None:
+        return right(call)
+    return right(with_mask(call, call.visible & (call.multiplier > 0)).but(dropout=None))
+
+
+def not_rescaled(call: AttentionCall) -> Tensors:
+    if call.multiplier is None or call.dropout is None:
+        return right(call)
+    return right(call.but(dropout=replace(call.dropout, multiplier=(call.multiplier > 0).astype(float))))
+
+
+def dropped_as_illegal(call: AttentionCall) -> Tensors:
+    """The forward pass right; in the backward pass dropped keys count as hidden."""
+    found = right(call)
+    if call.multiplier is None or call.grad_output is None:
+        return found
+    other = dropout_first(call)
+    return {n: other[n] if n.startswith("grad_") else t for n, t in found.items()}
+
+
+def dropped_without_score_gradient(call: AttentionCall) -> Tensors:
+    """The score gradient multiplied by the mask."""
+    found = right(call)
+    if call.multiplier is not None and "grad_bias" in found and found["grad_bias"].shape == call.score_shape:
+        found["grad_bias"] = found["grad_bias"] * (call.multiplier > 0)
+    return found
+
+
+def fresh_mask(call: AttentionCall) -> Tensors:
+    """The backward pass under a mask of its own."""
+    found = right(call)
+    if isinstance(call, SampledCall):
+        other = right(call, draw=lambda c: drawn(c, salt=1))
+    elif call.dropout is not None and call.dropout.training:
+        p = call.dropout.probability
+        keep = np.random.default_rng(7).random(call.score_shape) >= p
+        other = right(call.but(dropout=replace(call.dropout, multiplier=multiplier(keep, p))))
+    else:
+        return found
+    return {n: other[n] if n.startswith("grad_") else t for n, t in found.items()}
+
+
+def weights_after(call: AttentionCall) -> Tensors:
+    """Weights after dropout handed over whatever was asked."""
+    if call.dropout is None or call.dropout.returned_weights == "none":
+        return right(call)
+    return right(call.but(dropout=replace(call.dropout, returned_weights="after_dropout")))
+
+
+def weights_before(call: AttentionCall) -> Tensors:
+    """Weights before dropout handed over whatever was asked."""
+    if call.dropout is None or call.dropout.returned_weights == "none":
+        return right(call)
+    return right(call.but(dropout=replace(call.dropout, returned_weights="before_dropout")))
+
+
+def keeps_with_p(call: AttentionCall) -> Tensors:
+    """Keeps with the probability of dropping, and rescales by the declared rate."""
+
+    def draw(c: AttentionCall) -> np.ndarray:
+        assert isinstance(c, SampledCall)
+        return multiplier(np.random.default_rng(c.seed).random(c.score_shape) < c.probability, c.probability)
+
+    return right(call, draw=draw)
+
+
+def slightly_off_rate(call: AttentionCall) -> Tensors:
+    """Drops a fifth more often than declared."""
+
+    def draw(c: AttentionCall) -> np.ndarray:
+        assert isinstance(c, SampledCall)
+        keep = np.random.default_rng(c.seed).random(c.score_shape) >= 1.2 * c.probability
+        return multiplier(keep, c.probability)
+
+    return right(call, draw=draw)
+
+
+def own_not_rescaled(call: AttentionCall) -> Tensors:
+    return right(call, draw=lambda c: (drawn(c) > 0).astype(float))
+
+
+def seed_ignored(call: AttentionCall) -> Tensors:
+    if isinstance(call, SampledCall):
+        return right(replace(call, seed=0))
+    return right(call)
+
+
+class _Counter:
+    count = 0
+
+
+def not_replayed(call: AttentionCall) -> Tensors:
+    """Another mask each time, whatever the seed."""
+    _Counter.count += 1
+    if isinstance(call, SampledCall):
+        return right(call, draw=lambda c, n=_Counter.count: drawn(c, salt=n))
+    return right(call)
+
+
+def on_in_evaluation(call: AttentionCall) -> Tensors:
+    """The multiplier used although training is off."""
+    if call.dropout is not None and not call.dropout.training:
+        return right(call.but(dropout=replace(call.dropout, training=True)))
+    return right(call)
+
+
+PLANTED = (
+    PlantedScore("scale twice", "scale-gate", "scale applied twice", scaled(lambda c: c.scale_value**2)),
+    PlantedScore("d_model scale", "scale-gate", "scale derived from the width of the model", scaled(model_width_scale)),
+    PlantedScore("inverse scale", "scale-gate", "scale used as a denominator", scaled(lambda c: 1 / c.scale_value)),
+    PlantedScore("ignored scale", "scale-gate", "scale ignored", scaled(lambda c: 1.0)),
+    PlantedScore(
+        "default on top",
+        "scale-gate",
+        "default scale on top of the one given",
+        scaled(lambda c: c.scale_value * (1.0 if c.scale.value is None else c.axes.key_width**-0.5)),
+    ),
+    PlantedScore(
+        "given scale not read",
+        "scale-gate",
+        "default scale instead of the one given",
+        scaled(lambda c: c.axes.key_width**-0.5),
+    ),
+    PlantedScore("cosine without norm", "cosine-agreement", "cosine without norms", with_scores(without_norms)),
+    PlantedScore("cosine without norm, by length", "cosine-ignores-length", "", with_scores(without_norms)),
+    PlantedScore("query norm only", "cosine-agreement", "only the query normalised", with_scores(query_norm_only)),
+    PlantedScore("length held constant", "cosine-agreement", "", with_scores(radial_gradient)),
+    PlantedScore(
+        "additive as a GEMM",
+        "additive-agreement",
+        "additive score replaced by a product of matrices",
+        with_scores(additive_as_product),
+    ),
+    PlantedScore("additive without offset", "additive-agreement", "offset left out", with_scores(without_offset)),
+    PlantedScore("metric transposed", "bilinear-agreement", "metric transposed", with_scores(metric_transposed)),
+    PlantedScore("metric ignored", "bilinear-agreement", "metric ignored", with_scores(metric_ignored)),
+    PlantedScore(
+        "sparsemax for softmax",
+        "normaliser-is-softmax",
+        "sparsemax instead of softmax",
+        lambda call: right(call, normalise=sparsemax_rows),
+    ),
+    PlantedScore(
+        "entmax for softmax",
+        "normaliser-is-softmax",
+        "1.5-entmax instead of softmax",
+        lambda call: right(call, normalise=lambda visible, s: entmax_rows(visible, s, 1.5)),
+    ),
+    PlantedScore(
+        "dropout before the normaliser", "dropout-after-normaliser", "dropout before the normaliser", dropout_first
+    ),
+    PlantedScore("dropout not rescaled", "dropout-after-normaliser", "kept weights not rescaled", not_rescaled),
+    PlantedScore("dropped as illegal", "dropout-three-zeros", "dropped keys treated as illegal", dropped_as_illegal),
+    PlantedScore(
+        "dropped edges without score gradient",
+        "dropout-three-zeros",
+        "score gradient of dropped keys set to zero",
+        dropped_without_score_gradient,
+    ),
+    PlantedScore("fresh mask in backward", "dropout-mask-replayed", "fresh mask in the backward pass", fresh_mask),
+    PlantedScore("fresh own mask in backward", "dropout-own-mask", "fresh mask in the backward pass", fresh_mask),
+    PlantedScore("keeps with the rate of dropping", "dropout-own-mask", "kept", keeps_with_p),
+    PlantedScore("drops a fifth too often", "dropout-own-mask", "kept", slightly_off_rate),
+    PlantedScore("own dropout not rescaled", "dropout-own-mask", "", own_not_rescaled),
+    PlantedScore("seed ignored", "dropout-own-mask", "seeds drew the same mask", seed_ignored),
+    PlantedScore("mask not replayed", "dropout-own-mask", "drew another mask when it was replayed", not_replayed),
+    PlantedScore(
+        "weights after dropout as P",
+        "dropout-returned-weights",
+        "weights after dropout returned as weights before dropout",
+        weights_after,
+    ),
+    PlantedScore(
+        "weights before dropout as consumed",
+        "dropout-returned-weights",
+        "weights before dropout returned as weights after dropout",
+        weights_before,
+    ),
+    PlantedScore("dropout in evaluation", "dropout-multiplier", "", on_in_evaluation),
+)
+
+__all__ = ["PLANTED", "PlantedScore", "WrongScores"]

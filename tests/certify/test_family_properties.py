@@ -1,0 +1,73 @@
+"""Each planted bug of scores, normaliser and dropout is refuted by the property that names it; right subjects hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from certify.parts import features_of
+from certify.properties import Bench, Property, registered
+from certify.subject import Subject
+from certify.subjects import load_subject
+from certify.subjects.families import NumpyScores, sampled_call
+from strategies import PROFILES, call_at, small
+from tests.certify.planted_scores import PLANTED, PlantedScore, WrongScores
+
+CASES = 60
+HELD = 12
+NAMES = (*dict.fromkeys(bug.refuted_by for bug in PLANTED), "bilinear-reduces-to-dot")
+
+
+def cases(subject: Subject, prop: Property, dtype: str, count: int, seed: int = 5):
+    """Outcomes of the property on generated calls, those it does not speak of left out."""
+    bench = Bench(subject, subject.ledger)
+    sizes = small(PROFILES["smoke"])
+    for index in range(count):
+        call = prop.prepare(call_at(seed, index, sizes, features_of(subject.capabilities, dtype)))
+        outcome = None if call is None else prop.check(call, bench)
+        if outcome is not None and outcome.skipped is None:
+            yield outcome
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_planted_bug_is_refuted_by_the_property_that_names_it(bug: PlantedScore, dtype: str) -> None:
+    said = []
+    for outcome in cases(WrongScores(bug), registered()[bug.refuted_by], dtype, CASES):
+        if outcome.refuted:
+            said.append(outcome.broken or "")
+            if bug.says in said[-1]:
+                return
+    assert said, f"{bug.name} survived {bug.refuted_by}"
+    pytest.fail(f"{bug.name} was refuted but not named: {said[:3]}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("subject", ["numpy-scores", "torch-scores"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_right_subjects_hold(name: str, subject: str, dtype: str) -> None:
+    if subject.startswith("torch"):
+        pytest.importorskip("torch")
+    outcomes = list(cases(load_subject(subject), registered()[name], dtype, HELD))
+    assert outcomes
+    assert not [o.broken or o.worst for o in outcomes if o.refuted]
+    assert any(not o.vacuous for o in outcomes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_subject_of_dot_products_alone_is_held_to_what_it_claims(name: str) -> None:
+    subject, prop = load_subject("numpy-reference"), registered()[name]
+    reason = prop.needs(subject.capabilities)
+    if name in ("bilinear-agreement", "dropout-own-mask", "dropout-returned-weights"):
+        assert reason is not None
+    if reason is None:
+        assert not any(o.refuted for o in cases(subject, prop, "float32", HELD))
+    else:
+        assert "not claimed" in reason
+
+
+def test_a_sampled_call_keeps_its_seed_and_the_same_seed_draws_the_same_mask() -> None:
+    call = call_at(0, 3, small(PROFILES["smoke"]), features_of(NumpyScores().capabilities, "float64"))
+    first, again, other = (NumpyScores().run(sampled_call(call, 0.5, s)).tensors["output"] for s in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
