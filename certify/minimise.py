@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from certify.budget import THOROUGH
 from certify.isolate import IsolatedSubject
 from certify.properties.model import Bench, Outcome, Property
 from certify.subject import Subject
@@ -99,6 +100,8 @@ def _reduced(
 
     try:
         start = next((c for c in _candidates(prop, call, known) if fails(c)), call)
+        if start is not call and budget < THOROUGH:
+            return best[0]
         smallest = reduce(start, fails, budget)
     except ValueError:
         # The reducer saw the call hold: it does not fail every time. The call as found is the evidence.
