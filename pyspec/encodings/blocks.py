@@ -27,6 +27,7 @@ class TableMod:
 class BlockMask:
     """Blocks of `size` (queries, keys): full ones are visible whole, partial ones ask `mask_mod`, others are skipped.
 
+    A block that reaches beyond the last query or key is never full.
     full and partial: [B, Hq, query blocks, key blocks] boolean, never both true.
     """
 
@@ -59,14 +60,11 @@ def _blocks(r: Request) -> BlockMask:
     b, h, q, k = r.shape
     across, down = -(-k // columns), -(-q // rows)
     visible = np.zeros((b, h, down * rows, across * columns), dtype=bool)
-    inside = np.zeros((down * rows, across * columns), dtype=bool)
-    visible[:, :, :q, :k], inside[:q, :k] = r.visible, True
+    visible[:, :, :q, :k] = r.visible
     tiled = visible.reshape(b, h, down, rows, across, columns)
-    # Beyond the last query and key there is nothing to see and nothing to miss.
-    beyond = ~inside.reshape(down, rows, across, columns)
-    any_seen = tiled.any(axis=(3, 5))
-    all_seen = (tiled | beyond).all(axis=(3, 5)) & any_seen
-    return BlockMask((rows, columns), np.asarray(all_seen), np.asarray(any_seen & ~all_seen), _predicate(r))
+    # A block that reaches beyond the last query or key is never full: what lies beyond must not be read.
+    any_seen, all_seen = np.asarray(tiled.any(axis=(3, 5))), np.asarray(tiled.all(axis=(3, 5)))
+    return BlockMask((rows, columns), all_seen, any_seen & ~all_seen, _predicate(r))
 
 
 def _read_blocks(payload: BlockMask, shape: Shape) -> np.ndarray:
