@@ -59,9 +59,7 @@ def encode(
     """
     encoding = get_encoding(name)
     if not encoding.exact and not approximate:
-        raise EncodingError(
-            name, f"approximate, it {encoding.expresses.split(': ')[-1]}; use 'additive', or say approximate=True"
-        )
+        raise EncodingError(name, f"expresses {encoding.expresses}; use 'additive', or say approximate=True")
     asked = request(encoding, visible, bias, dtype, options)
     handoff = visible.handoff.lowered_to(name, by="encode") if isinstance(visible, Compiled) else None
     encoded = Encoded(encoding, encoding.make(asked), asked.shape, handoff)

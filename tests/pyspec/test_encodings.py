@@ -225,7 +225,7 @@ def test_the_sum_of_two_finite_sentinels_overflows_to_minus_infinity() -> None:
 
 def test_a_finite_sentinel_needs_consent_and_leaks() -> None:
     visible = np.array([[[[True, False]]]])
-    with pytest.raises(EncodingError, match="additive_finite_sentinel: approximate"):
+    with pytest.raises(EncodingError, match="additive_finite_sentinel: expresses any relation, approximately"):
         encode("additive_finite_sentinel", visible)
     assert not encode("additive_finite_sentinel", visible, approximate=True).exact
     with pytest.raises(EncodingError, match="unknown option 'sentinel'"):
