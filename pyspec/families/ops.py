@@ -163,9 +163,8 @@ def direction(dom: Domain[Any], a: Any, kinds: np.ndarray, family: Cosine) -> tu
     assert isinstance(dom, ArrayDomain)
     squares = dom.sum(a * a, -1)
     if isinstance(dom, Float64Domain):
-        inverse = np.where(kinds == DEAD, 0.0, 1.0 / np.where(kinds == DEAD, 1.0, np.sqrt(squares)))
-        inverse = np.where(kinds == SHORT, 1.0 / max(family.epsilon, 5e-324), inverse)
-        return a * inverse, inverse
+        length = np.where(kinds == SHORT, family.epsilon, np.where(kinds == DEAD, 1.0, np.sqrt(squares)))
+        return a / length, np.where(kinds == DEAD, 0.0, 1.0 / length)
     inverse = squares.copy()
     for i in np.ndindex(squares.shape):
         if kinds[i] == DEAD:

@@ -1,0 +1,444 @@
+"""Score families: derivative, transpose, bounds, reductions to dot products, and what is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import factorial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyspec import AttentionCall, Ledger, make_call, named_ledgers
+from pyspec.attention import Inputs, Params, backward, forward
+from pyspec.domains import BallDomain, BigDomain, BoundDomain, ExactDomain, Float64Domain
+from pyspec.domains.ball import precision
+from pyspec.dual import DualDomain
+from pyspec.evaluate import evaluate
+from pyspec.families import (
+    FAMILIES,
+    Additive,
+    Bilinear,
+    Cosine,
+    Dot,
+    Family,
+    FamilyCall,
+    FamilyError,
+    FamilyOracle,
+    evaluate_family,
+    evaluate_family_jvp,
+    family_bounds,
+    reduce_to_dot,
+    score_jvp,
+    scores,
+    scores_backward,
+    sharpest_cosine_weight,
+)
+from pyspec.families.evaluate import pair_inputs
+from pyspec.families.kinds import family_call, plain_call
+from pyspec.families.scores import lift_parameters
+from pyspec.formats import FORMATS, round_to
+from pyspec.ledger import every_operation_stored
+
+RATIONAL = ("dot", "bilinear", "additive")
+
+
+def drawn(seed: int, name: str, *, dtype: str = "float32", shared: bool = False, bias: bool = True) -> FamilyCall:
+    """A call of that family: grouped heads, an empty row, a bias, and parameters per head or shared."""
+    rng = np.random.default_rng([seed, FAMILIES.index(name)])
+
+    def r(*shape: int) -> np.ndarray:
+        return round_to(dtype, rng.standard_normal(shape))
+
+    visible = rng.random((2, 2, 4, 5)) < 0.7
+    visible[0, 0, 1] = False
+    heads, width = (1 if shared else 2), 3
+    families: dict[str, Family] = {
+        "dot": Dot(),
+        "bilinear": Bilinear(r(heads, 3, 3)),
+        "additive": Additive(r(heads, width, 3), r(heads, width, 3), r(heads, width), r(heads, width)),
+        "cosine": Cosine("zero"),
+    }
+    query = r(2, 2, 4, 3)
+    if name == "cosine":
+        query[0, 1, 2] = 0.0
+    call = make_call(
+        query,
+        r(2, 1, 5, 3),
+        r(2, 1, 5, 2),
+        dtype=dtype,
+        visible=visible,
+        scale=0.75,
+        bias=r(2, 1, 4, 5) if bias else None,
+        encoding="additive" if bias else "bool",
+        grad_output=r(2, 2, 4, 2),
+    )
+    return family_call(call, families[name])
+
+
+def tangents(call: FamilyCall, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {n: getattr(call, n).shape for n in ("query", "key", "value", "bias") if getattr(call, n) is not None}
+    shapes |= {n: a.shape for n, a in call.family.parameters().items()}
+    return {n: rng.integers(-3, 4, s).astype(float) for n, s in shapes.items()}
+
+
+def paired(dom: Any, call: FamilyCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
+    """⟨dO, G⟩ and Σ ⟨tangent, gradient⟩."""
+    moved = evaluate_family_jvp(dom, call, tangent)
+    tensors = evaluate_family(dom, call, with_lse=False)
+    left = (moved * dom.lift(call.grad_output)).sum()
+    right = dom.number(0.0)
+    for name, d in tangent.items():
+        right = right + (dom.lift(d).reshape(-1) * tensors[f"grad_{name}"].reshape(-1)).sum()
+    return left, right
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", RATIONAL)
+def test_backward_is_the_transpose_of_the_jvp_exactly(name: str, shared: bool) -> None:
+    call = drawn(1, name, shared=shared)
+    left, right = paired(ExactDomain(), call, tangents(call, 2))
+    assert left == right
+    assert left != 0
+
+
+def test_backward_is_the_transpose_of_the_jvp_for_cosine_in_enclosures() -> None:
+    call = drawn(1, "cosine")
+    with precision(200):
+        left, right = paired(BallDomain(), call, tangents(call, 2))
+        assert (left - right).contains(0)
+        assert abs(left - right) < 2.0**-120
+        assert abs(left) > 0.01
+
+
+def _duals(dom: DualDomain, call: FamilyCall, tangent: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Scores over dual numbers: values and derivatives."""
+    base = dom.base
+    parameters, x = lift_parameters(base, call.family), pair_inputs(base, call)
+    moved = {
+        "query": base.lift(tangent["query"]),
+        "key": base.lift(tangent["key"][:, list(call.head_map)]),
+        **{n: base.lift(tangent[n]).reshape(p.shape) for n, p in parameters.items()},
+    }
+    dual = {n: dom.pair(x[n], moved[n]) if n in moved else x[n] for n in x}
+    return dom.parts(scores(dom, call.family, {n: dom.pair(p, moved[n]) for n, p in parameters.items()}, dual))
+
+
+def _direct(dom: Any, call: FamilyCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
+    parameters, x = lift_parameters(dom, call.family), pair_inputs(dom, call)
+    dx = {
+        "query": dom.lift(tangent["query"]),
+        "key": dom.lift(tangent["key"][:, list(call.head_map)]),
+        **{n: dom.lift(tangent[n]).reshape(p.shape) for n, p in parameters.items()},
+    }
+    return scores(dom, call.family, parameters, x), score_jvp(dom, call.family, parameters, x, dx)
+
+
+@pytest.mark.parametrize("name", RATIONAL)
+def test_the_jvp_is_what_dual_numbers_carry_exactly(name: str) -> None:
+    call = drawn(3, name)
+    base = ExactDomain()
+    value, moved = _duals(DualDomain(base), call, tangents(call, 4))
+    expected, derivative = _direct(base, call, tangents(call, 4))
+    assert (value == expected).all()
+    assert (moved == derivative).all()
+
+
+def test_the_jvp_of_cosine_is_what_dual_numbers_carry() -> None:
+    call = drawn(3, "cosine")
+    base = BigDomain(200)
+    value, moved = _duals(DualDomain(base), call, tangents(call, 4))
+    expected, derivative = _direct(base, call, tangents(call, 4))
+    for a, b in ((value, expected), (moved, derivative)):
+        assert max(abs(x) for x in (a - b).reshape(-1)) < 2.0**-180
+
+
+def test_the_dot_family_is_the_spec_itself() -> None:
+    call = drawn(5, "dot")
+    ours, spec = evaluate_family(ExactDomain(), call, with_lse=False), evaluate(ExactDomain(), call, with_lse=False)
+    assert ours.keys() == spec.keys()
+    assert all((ours[n] == spec[n]).all() for n in spec)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_float64_bounds_hold_the_enclosures(name: str, shared: bool) -> None:
+    call = drawn(7, name, shared=shared)
+    oracle = FamilyOracle(call)
+    for tensor, (value, error) in oracle.fast().items():
+        low, high = oracle.enclosure(tensor)
+        held = ((value - error <= low) & (high <= value + error)) | ((value == low) & (value == high))
+        assert held.all(), tensor
+
+
+def one_by_one(call: FamilyCall, dtype: str) -> dict[str, np.ndarray]:
+    """Scores, softmax and output with every elementary operation rounded to `dtype`, one sum term after the other."""
+    kind = FORMATS[dtype].dtype
+    q, k, v = (np.asarray(getattr(call, n)).astype(kind) for n in ("query", "key", "value"))
+    out = np.zeros((*call.score_shape[:3], v.shape[-1]), dtype=kind)
+    parameters = {n: a.astype(kind) for n, a in call.family.parameters().items()}
+    for b, h, i in np.ndindex(call.score_shape[:3]):
+        seen = np.flatnonzero(call.visible[b, h, i])
+        if not seen.size:
+            continue
+        row = [_score(call.family, parameters, h, q[b, h, i], k[b, call.head_map[h], j], kind) for j in seen]
+        bias = np.broadcast_to(call.bias, call.score_shape)[b, h, i, seen].astype(kind)
+        s = np.array([kind.type(x * kind.type(call.scale_value)) for x in row], dtype=kind) + bias
+        n = np.exp(s - s.max())
+        p = n / n.sum(dtype=kind)
+        out[b, h, i] = (p[:, None] * v[b, call.head_map[h], seen]).sum(axis=0, dtype=kind)
+    return {"output": out.astype(float)}
+
+
+def _score(family: Family, p: dict[str, np.ndarray], h: int, q: np.ndarray, k: np.ndarray, kind: Any) -> Any:
+    if isinstance(family, Bilinear):
+        return ((q[:, None] * p["metric"][h % len(p["metric"])]).sum(axis=0, dtype=kind) * k).sum(dtype=kind)
+    if isinstance(family, Additive):
+        wq, wk, b, v = (a[h % len(a)] for a in (p["query_map"], p["key_map"], p["offset"], p["vector"]))
+        inner = (wq * q).sum(axis=1, dtype=kind) + b + (wk * k).sum(axis=1, dtype=kind)
+        return (v * np.tanh(inner)).sum(dtype=kind)
+    if isinstance(family, Cosine):
+        lengths = [np.sqrt((x * x).sum(dtype=kind)) for x in (q, k)]
+        q, k = (x if n == 0 else x / n for x, n in zip((q, k), lengths, strict=True))
+    return (q * k).sum(dtype=kind)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_kernel_in_float32_stays_within_its_bound(name: str) -> None:
+    worst = 0.0
+    for seed in range(12):
+        call = drawn(seed, name)
+        bound = family_bounds(call, named_ledgers("float32")["math"])["output"]
+        judged = FamilyOracle(call).judge("output", one_by_one(call, "float32")["output"], bound)
+        assert judged.inside, judged
+        worst = max(worst, judged.worst)
+    # The bound is no blank cheque either.
+    assert worst > 0.01
+
+
+@pytest.mark.parametrize("name", ["bilinear", "additive", "cosine"])
+def test_a_kernel_of_another_family_is_outside_its_bound(name: str) -> None:
+    call = drawn(2, name)
+    bound = family_bounds(call, every_operation_stored("bfloat16"))["output"]
+    wrong = evaluate(Float64Domain(), plain_call(call))["output"]
+    assert not FamilyOracle(call).judge("output", wrong, bound).inside
+
+
+def test_an_overflowing_length_has_no_bound_and_says_so() -> None:
+    call = make_call(
+        np.full((1, 1, 1, 2), 300.0), np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 1)), dtype="float16", scale=1.0
+    )
+    cosine = family_call(call, Cosine())
+    stored = Ledger("squares-stored", "float16", "float16", stores=("dot", "output"))
+    assert np.isinf(family_bounds(cosine, stored)["output"]).all()
+    assert np.isfinite(family_bounds(cosine, named_ledgers("float16")["math"])["output"]).all()
+
+
+# cosine: policies, and the ±1 bound
+
+
+def _cosine(query: list[list[float]], key: list[list[float]], family: Cosine) -> FamilyCall:
+    q, k = np.array([[query]], dtype=float), np.array([[key]], dtype=float)
+    return family_call(make_call(q, k, np.ones((1, 1, k.shape[2], 1)), dtype="float64", scale=1.0), family)
+
+
+def _scores(call: FamilyCall, dom: Any = None) -> np.ndarray:
+    dom = dom or Float64Domain()
+    return scores(dom, call.family, lift_parameters(dom, call.family), pair_inputs(dom, call))[0, 0]
+
+
+def test_cosine_scores_stay_within_one() -> None:
+    rng = np.random.default_rng(0)
+    with precision(113):
+        for _ in range(20):
+            size = 10.0 ** rng.uniform(-6, 6)
+            q = (size * rng.standard_normal((3, 4))).tolist()
+            found = _scores(_cosine(q, [*q, [1.0, 0.0, 0.0, 0.0]], Cosine()), BallDomain())
+            assert all(abs(x) - 1 < 2.0**-100 for x in found.reshape(-1))
+            assert all((found[i, i] - 1).contains(0) for i in range(3))
+
+
+def test_a_query_of_length_zero_is_refused_by_default() -> None:
+    with pytest.raises(FamilyError, match=r"query\[0, 0, 1\] has length zero.*zero_norm"):
+        _cosine([[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0]], Cosine())
+    with pytest.raises(FamilyError, match=r"key\[0, 0, 0\] has length zero"):
+        _cosine([[1.0, 0.0]], [[0.0, 0.0]], Cosine())
+
+
+def test_policy_zero_gives_score_zero_and_no_gradient() -> None:
+    call = _cosine([[0.0, 0.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]], Cosine("zero"))
+    assert _scores(call).tolist() == [[0.0, 0.0], [0.6, 0.8]]
+    call = call.but(grad_output=np.ones((1, 1, 2, 1)), value=np.array([[[[1.0], [2.0]]]]))
+    gradient = evaluate_family(Float64Domain(), call)["grad_query"][0, 0]
+    assert gradient[0].tolist() == [0.0, 0.0]
+    assert gradient[1].any()
+
+
+def test_policy_clamp_divides_short_vectors_by_epsilon_in_both_passes() -> None:
+    call = _cosine([[0.25, 0.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]], Cosine("clamp", 0.5))
+    assert _scores(call).tolist() == [[0.5, 0.0], [0.6, 0.8]]
+    x = pair_inputs(Float64Domain(), call)
+    g = np.ones((1, 1, 2, 2))
+    found = scores_backward(Float64Domain(), call.family, {}, x, g)["query"][0, 0]
+    # Below the clamp the length is a constant: û = q / ε, so the gradient is Σ k̂ / ε.
+    assert found[0].tolist() == [2.0, 2.0]
+    bound = BoundDomain(named_ledgers("float64")["math"])
+    near = _cosine([[0.5, 0.0]], [[1.0, 0.0]], Cosine("clamp", 0.5))
+    lifted = scores_backward(bound, near.family, {}, pair_inputs(bound, near), bound.lift(np.ones((1, 1, 1, 1))))
+    assert np.isinf(lifted["query"].error).any()
+
+
+def test_the_policy_itself_is_checked() -> None:
+    with pytest.raises(FamilyError, match="zero_norm = 'ignore': expected one of reject, zero, clamp"):
+        Cosine("ignore")
+    with pytest.raises(FamilyError, match="'clamp' needs an epsilon > 0"):
+        Cosine("clamp")
+    with pytest.raises(FamilyError, match="the other policies have none"):
+        Cosine("zero", 1e-6)
+
+
+def test_the_sharpest_cosine_weight_among_128_keys_is_about_0_055() -> None:
+    with precision(113):
+        exact = sharpest_cosine_weight(BallDomain(), 128)
+        # e² by its series.
+        square = sum(Fraction(2**n, factorial(n)) for n in range(30))
+        assert abs(exact - float(1 / (1 + 127 / square))) < 1e-15
+    assert round(float(exact.mid()), 3) == 0.055
+    call = _cosine([[1.0, 0.0]], [[1.0, 0.0]] + [[-1.0, 0.0]] * 127, Cosine())
+    value = np.zeros((1, 1, 128, 1))
+    value[0, 0, 0] = 1.0
+    output = FamilyOracle(call.but(value=value)).enclosure("output")
+    assert output[0].item() <= float(exact.mid()) <= output[1].item()
+
+
+# additive and bilinear facts
+
+
+def test_an_additive_score_without_tanh_forgets_the_query() -> None:
+    call = drawn(9, "additive", bias=False)
+    assert isinstance(call.family, Additive)
+    u = _scores(call)
+    linear = (
+        call.query @ np.swapaxes(call.family.query_map, -1, -2) @ call.family.vector[:, :, None]
+        + np.swapaxes(
+            call.key[:, [0, 0]] @ np.swapaxes(call.family.key_map, -1, -2) @ call.family.vector[:, :, None], -1, -2
+        )
+    )[0, 0]
+    # Without the tanh all rows order the keys alike: their differences do not depend on the query.
+    assert np.ptp(linear - linear[:, :1], axis=0).max() < 1e-12
+    assert np.ptp(u - u[:, :1], axis=0).max() > 1e-2
+    assert np.abs(u).max() <= np.abs(call.family.vector).sum(axis=-1).max()
+
+
+def test_a_bilinear_score_associates_exactly() -> None:
+    call = drawn(11, "bilinear")
+    assert isinstance(call.family, Bilinear)
+    dom = ExactDomain()
+    x, w = pair_inputs(dom, call), lift_parameters(dom, call.family)["metric"]
+    left = scores(dom, call.family, {"metric": w}, x)
+    right = dom.mul("dot", x["query"], np.swapaxes(dom.mul_t("dot", x["key"], w), -1, -2))
+    assert (left == right).all()
+
+
+# reductions
+
+
+def integers(name: str, seed: int = 0) -> FamilyCall:
+    call = drawn(seed, name, bias=False)
+    rng = np.random.default_rng(seed)
+    small = call.but(query=rng.integers(-3, 4, call.query.shape).astype(float))
+    if isinstance(small.family, Bilinear):
+        return small.but(family=Bilinear(rng.integers(-2, 3, (2, 3, 3)).astype(float)))
+    return small
+
+
+def test_a_bilinear_call_reduces_exactly_and_keeps_its_scale_as_a_number() -> None:
+    call = integers("bilinear").but(scale=type(integers("dot").scale)(None))
+    found = reduce_to_dot(call)
+    assert found.exact
+    assert found.rounded == 0
+    assert found.call.scale.value == call.scale_value
+    assert type(found.call) is AttentionCall
+    ours = evaluate_family(ExactDomain(), call, with_lse=False)
+    reduced = evaluate(ExactDomain(), found.call, with_lse=False)
+    assert all((ours[n] == reduced[n]).all() for n in ("output", "grad_key", "grad_value"))
+
+
+def test_an_inexact_reduction_is_refused_and_rounded_only_when_asked() -> None:
+    call = drawn(1, "bilinear")
+    with pytest.raises(FamilyError, match=r"bilinear: the reduced query\[0, 0, 0, 0\] = .* not exactly a value of flo"):
+        reduce_to_dot(call)
+    rounded = reduce_to_dot(call, rounding="nearest")
+    assert not rounded.exact
+    assert rounded.rounded > 0
+
+
+def test_cosine_reduces_where_lengths_are_powers_of_two_and_is_refused_elsewhere() -> None:
+    call = _cosine([[2.0, 0.0], [0.0, -4.0]], [[1.0, 1.0, 1.0, 1.0][:2], [0.0, 8.0]], Cosine())
+    with pytest.raises(FamilyError, match=r"the length of key\[0, 0, 0\] is irrational"):
+        reduce_to_dot(call)
+    near = reduce_to_dot(call, rounding="nearest")
+    assert not near.exact
+    assert np.abs(near.call.key[0, 0, 0] - 0.5**0.5).max() < 1e-16
+    exact = reduce_to_dot(_cosine([[1.0, 1.0, 1.0, 1.0]], [[0.0, 8.0, 0.0, 0.0]], Cosine()))
+    assert exact.exact
+    assert exact.call.query[0, 0, 0].tolist() == [0.5, 0.5, 0.5, 0.5]
+    with pytest.raises(FamilyError, match="not exactly a value of float64"):
+        reduce_to_dot(_cosine([[3.0, 4.0]], [[1.0, 0.0]], Cosine()))
+
+
+def test_the_additive_family_is_never_handed_to_a_dot_product_kernel() -> None:
+    for rounding in ("refuse", "nearest"):
+        with pytest.raises(FamilyError, match="'additive' is no dot product"):
+            reduce_to_dot(drawn(0, "additive"), rounding=rounding)
+
+
+def test_dot_reduces_to_itself() -> None:
+    call = drawn(0, "dot")
+    found = reduce_to_dot(call)
+    assert found.exact
+    assert found.call.query is call.query
+    with pytest.raises(ValueError, match="expected 'refuse' or 'nearest'"):
+        reduce_to_dot(call, rounding="up")
+
+
+# the contract of a family call
+
+
+def test_parameters_are_checked_by_name() -> None:
+    call = plain_call(drawn(0, "dot"))
+    with pytest.raises(
+        FamilyError, match=r"bilinear.metric has shape \[3, 3, 3\]: expected \[1, 3, 3\] or \[2, 3, 3\]"
+    ):
+        family_call(call, Bilinear(np.zeros((3, 3, 3))))
+    with pytest.raises(FamilyError, match=r"bilinear.metric\[0, 1, 2\] = .*nan.*: expected a finite value of float32"):
+        family_call(call, Bilinear(np.array([[[0, 0, 0], [0, 0, np.nan], [0, 0, 0]]], dtype=float)))
+    with pytest.raises(FamilyError, match=r"additive.offset has shape \[1, 4\]"):
+        family_call(call, Additive(np.zeros((1, 2, 3)), np.zeros((1, 2, 3)), np.zeros((1, 4)), np.zeros((1, 2))))
+
+
+@pytest.mark.parametrize(
+    "family", [Cosine("zero"), Additive(*(np.zeros(s) for s in ((1, 2, 3), (1, 2, 3), (1, 2), (1, 2))))]
+)
+def test_the_default_scale_belongs_to_dot_products(family: Family) -> None:
+    call = plain_call(drawn(0, "dot"))
+    with pytest.raises(FamilyError, match=r"scale.value = None for the \w+ family"):
+        family_call(call.but(scale=type(call.scale)(None)), family)
+
+
+def test_a_domain_without_roots_says_so() -> None:
+    with pytest.raises(FamilyError, match="needs square roots, which the exact domain has not"):
+        evaluate_family(ExactDomain(), drawn(0, "cosine"), with_lse=False)
+
+
+def test_the_spec_of_one_head_is_reached_through_its_reduction() -> None:
+    """The same numbers through pyspec.attention directly."""
+    found = reduce_to_dot(integers("bilinear")).call
+    dom = ExactDomain()
+    key, value = (dom.lift(x[:, list(found.head_map)]) for x in (found.key, found.value))
+    inputs = Inputs(dom.lift(found.query), key, value)
+    params: Params[Any] = Params(found.scale_value, found.visible)
+    assert (forward(dom, params, inputs) == evaluate(dom, found, with_lse=False)["output"]).all()
+    assert found.grad_output is not None
+    assert backward(dom, params, inputs, dom.lift(found.grad_output)).query.shape == found.query.shape
