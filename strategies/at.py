@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from pyspec.call import AttentionCall
@@ -23,5 +21,4 @@ def plan_at(seed: int, index: int, profile: str | Profile = "pr", features: Feat
 
 def call_at(seed: int, index: int, profile: str | Profile = "pr", features: Features | None = None) -> AttentionCall:
     """Call number `index` of the stream `seed`; its origin names the seed and the index."""
-    call = build(plan_at(seed, index, profile, features))
-    return replace(call, origin={**call.origin, "seed": str(seed), "index": str(index)})
+    return build(plan_at(seed, index, profile, features), seed=str(seed), index=str(index))

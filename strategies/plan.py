@@ -130,8 +130,8 @@ def _encodings(mask: MaskPlan, bias: str, features: Features) -> tuple[str, ...]
     return weighted(*((name, _ENCODING_WEIGHTS[name]) for name in features.encodings if name in fitting))
 
 
-def build(plan: CallPlan) -> AttentionCall:
-    """The call of a plan; a pure function."""
+def build(plan: CallPlan, **origin: str) -> AttentionCall:
+    """The call of a plan, a pure function; `origin` is added to the labels that the call's origin holds."""
     axes, dtype = plan.axes, plan.dtype
     get_format(dtype)
     streams = {name: n for n, name in enumerate(_STREAMS)}
@@ -162,7 +162,7 @@ def build(plan: CallPlan) -> AttentionCall:
         grad_output=grad,
         encoding=plan.encoding,
         layout=plan.layout,
-        origin=plan.labels(),
+        origin={**plan.labels(), **origin},
     )
 
 
