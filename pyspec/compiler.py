@@ -50,7 +50,7 @@ class Compiled:
 
     def verify(self) -> None:
         """Raise a VisibilityError when the mask is not the one that the record was written for."""
-        if _digest(self.mask) != self.handoff.digest:
+        if mask_digest(self.mask) != self.handoff.digest:
             raise VisibilityError("handoff.digest: the mask changed after it was compiled; compile a new relation")
 
 
@@ -175,10 +175,13 @@ def _sealed(mask: np.ndarray, query_valid: np.ndarray | None, handoff: Handoff) 
     mask.flags.writeable = False
     b, h, q, k = mask.shape
     sharing = "per_head" if h > 1 else "shared"
-    return Compiled(mask, query_valid, replace(handoff, axes=(b, h, q, k), head_sharing=sharing, digest=_digest(mask)))
+    return Compiled(
+        mask, query_valid, replace(handoff, axes=(b, h, q, k), head_sharing=sharing, digest=mask_digest(mask))
+    )
 
 
-def _digest(mask: np.ndarray) -> str:
+def mask_digest(mask: np.ndarray) -> str:
+    """SHA-256 of a stored mask: its shape and its bits."""
     return hashlib.sha256(repr(mask.shape).encode() + np.packbits(mask).tobytes()).hexdigest()
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from pyspec.call import AttentionCall, Backend, CallError, Dropout, Scale, Visibility
-from pyspec.handoff import CAUSAL_FAMILY
+from pyspec.compiler import mask_digest
+from pyspec.handoff import CAUSAL_FAMILY, POLARITY
 from pyspec.manifest import ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
 from pyspec.scale import default_scale
 
@@ -46,6 +47,9 @@ def call_from_manifest(
         raise GateError(found)
     root = _root(manifest)
     found = tuple(_arrays(root, arrays))
+    if found:
+        raise GateError(found)
+    found = tuple(_handed_over(root["visibility"].get("handoff"), np.asarray(arrays["visible"])))
     if found:
         raise GateError(found)
     return _call(root, {n: np.asarray(a) for n, a in arrays.items()})
@@ -84,6 +88,12 @@ def _root(manifest: Mapping[str, Any] | str | bytes) -> Any:
 def _across(root: Mapping[str, Any], observed: Sequence[str]) -> Iterator[Refusal]:
     """Contradictions between sections."""
     backend, visibility = root["backend"], root["visibility"]
+    n, handoff = root["axes"], visibility.get("handoff")
+    if isinstance(handoff, Mapping):
+        whole = [n["B"], n["Hq"], n["Q"], n["K"]]
+        for field, expected in (("polarity", POLARITY), ("shape", whole), ("axes", list(visibility["shape"]))):
+            if handoff.get(field) != expected:
+                yield Refusal(f"visibility.handoff.{field}", handoff.get(field), f"expected {expected!r}")
     selected = backend["selected_backend"]
     if selected != "unobserved" and selected not in observed:
         seen = ", ".join(observed) or "nothing"
@@ -161,6 +171,17 @@ def _arrays(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterat
                 float(a[tuple(where)]),
                 f"{mend}: an edge is hidden by `visible`" if name == "bias" else mend,
             )
+
+
+def _handed_over(handoff: Any, visible: np.ndarray) -> Iterator[Refusal]:
+    """A record of compilation speaks of one mask: this one, as it was compiled."""
+    digest = handoff.get("digest") if isinstance(handoff, Mapping) else None
+    if digest and digest != mask_digest(visible):
+        yield Refusal(
+            "visibility.handoff.digest",
+            digest,
+            "the visible array is not the relation that this record was written for: compile it again",
+        )
 
 
 def _drops(root: Mapping[str, Any]) -> bool:

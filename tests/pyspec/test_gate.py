@@ -170,6 +170,20 @@ def test_a_flag_beside_a_relation_that_is_causal_already() -> None:
             call_from_manifest(told, arrays_of(call))
 
 
+def test_a_record_goes_with_its_own_mask() -> None:
+    compiled = compile_visibility(2, 4, 2, 5, causal=True, cache_offset=3)
+    call = a_call(visibility=compiled.visibility())
+    told = manifest_of(call)
+    told["attention_call_v1"]["visibility"]["handoff"] = compiled.handoff.as_dict()
+    assert (call_from_manifest(told, arrays_of(call)).visible == compiled.relation).all()
+    moved = compile_visibility(2, 4, 2, 5, causal=True, cache_offset=2)
+    with pytest.raises(GateError, match="not the relation that this record was written for"):
+        call_from_manifest(told, {**arrays_of(call), "visible": moved.mask})
+    told["attention_call_v1"]["visibility"]["handoff"]["shape"] = [2, 4, 5, 5]
+    told["attention_call_v1"]["visibility"]["handoff"]["polarity"] = "true_means_blocked"
+    assert [r.field for r in refusals(told)] == ["visibility.handoff.polarity", "visibility.handoff.shape"]
+
+
 def test_a_flag_over_a_relation_aligned_otherwise_is_refused() -> None:
     call = a_call(bias=None, encoding="bool", visibility=Visibility(np.tril(np.ones((2, 5), bool), 3)[None, None]))
     told = manifest_of(call, is_causal=True, external_mask_kind="none")
