@@ -5,7 +5,9 @@ Mirrors the Lean specification in spec/ file by file. Needs neither torch nor hy
 
 from pyspec.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
 from pyspec.call_json import call_from_json, call_to_json
+from pyspec.compiler import compile_visibility
 from pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
+from pyspec.gate import call_from_manifest
 from pyspec.ledger import Ledger, named_ledgers
 from pyspec.oracle import Judgement, Oracle, bounds
 
@@ -22,7 +24,9 @@ __all__ = [
     "Visibility",
     "bounds",
     "call_from_json",
+    "call_from_manifest",
     "call_to_json",
+    "compile_visibility",
     "evaluate",
     "evaluate_jvp",
     "make_call",
