@@ -219,7 +219,7 @@ def _own_mask(call: AttentionCall, bench: Bench) -> Outcome:
     """Masks the subject draws itself, under several seeds: read off, replayed, and counted."""
     if not _shows_mask(call):
         return Outcome(skipped="the mask cannot be read off this call")
-    reason = bench.uncovered(call)
+    reason = _needs_sampling(bench.subject.capabilities) or bench.uncovered(call)
     if reason is not None:
         return Outcome(skipped=reason)
     rng = call_rng(call, "own")
@@ -295,7 +295,7 @@ def _returned(call: AttentionCall) -> AttentionCall:
 
 
 def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
+    reason = _needs_weights(bench.subject.capabilities) or bench.uncovered(call)
     if reason is not None or call.dropout is None or call.dropout.returned_weights == "none":
         return Outcome(skipped=reason or "the call asks for no weights")
     seen = bench.observe(call)
@@ -333,7 +333,7 @@ register(
         id="dropout-three-zeros",
         claim="An illegal key, a dropped key and a row that lost every key have three different score gradients.",
         theorem="masked_score_gradient_zero",
-        also=("dropout_adjoint",),
+        also=("dropout_adjoint", "softmax_derivative_is_centring"),
         check=_three_zeros,
         prepare=_three,
         needs=lambda c: needs.dropout(c) or needs.bias_gradient(c),

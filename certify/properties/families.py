@@ -131,6 +131,9 @@ def _wrong_scores(call: FamilyCall) -> dict[str, np.ndarray]:
 
 def _agrees(name: str) -> Callable[[AttentionCall, Bench], Outcome]:
     def check(call: AttentionCall, bench: Bench) -> Outcome:
+        unclaimed = _needs(name)(bench.subject.capabilities)
+        if unclaimed is not None:
+            return Outcome(skipped=f"{unclaimed} by {bench.subject.name}")
         drawn = _draw(call, name)
         if drawn is None:
             return Outcome(skipped=f"no {name} score of this call")
@@ -140,6 +143,9 @@ def _agrees(name: str) -> Callable[[AttentionCall, Bench], Outcome]:
 
 
 def _length_free(call: AttentionCall, bench: Bench) -> Outcome:
+    unclaimed = _needs("cosine")(bench.subject.capabilities)
+    if unclaimed is not None:
+        return Outcome(skipped=f"{unclaimed} by {bench.subject.name}")
     drawn = _draw(call, "cosine")
     if drawn is None:
         return Outcome(skipped="no cosine score of this call")
@@ -319,6 +325,7 @@ register(
         id="scale-gate",
         claim="The declared multiplier is applied once, is no denominator, and its default comes from the key width.",
         theorem="scale_placements_equal",
+        also=("scale_moves_into_queries",),
         check=_scale_gate,
         prepare=_declared_scale,
         small=True,

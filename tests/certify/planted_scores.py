@@ -327,3 +327,14 @@ PLANTED = (
 )
 
 __all__ = ["PLANTED", "PlantedScore", "WrongScores"]
+
+
+def _named(name: str) -> WrongScores:
+    return WrongScores(next(bug for bug in PLANTED if bug.name == name))
+
+
+# Subjects for the command line: `certify run tests/certify/planted_scores.py:cosine_without_norm`.
+cosine_without_norm = _named("cosine without norm")
+additive_as_a_gemm = _named("additive as a GEMM")
+scale_twice = _named("scale twice")
+fresh_mask_in_backward = _named("fresh mask in backward")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +18,7 @@ from certify.subjects.families import NumpyScores, sampled_call
 from strategies import PROFILES, call_at, small
 from tests.certify.planted_scores import PLANTED, PlantedScore, WrongScores
 
+ROOT = Path(__file__).parents[2]
 CASES = 60
 HELD = 12
 NAMES = (*dict.fromkeys(bug.refuted_by for bug in PLANTED), "bilinear-reduces-to-dot")
@@ -71,3 +77,25 @@ def test_a_sampled_call_keeps_its_seed_and_the_same_seed_draws_the_same_mask() -
     first, again, other = (NumpyScores().run(sampled_call(call, 0.5, s)).tensors["output"] for s in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("subject", "prop", "words"),
+    [
+        ("cosine_without_norm", "cosine-agreement", "cosine without norms: "),
+        ("additive_as_a_gemm", "additive-agreement", "additive score replaced by a product of matrices"),
+        ("scale_twice", "scale-gate", "scale applied twice: "),
+        ("fresh_mask_in_backward", "dropout-mask-replayed", "fresh mask in the backward pass"),
+    ],
+)
+def test_the_command_line_refutes_and_names_it(subject: str, prop: str, words: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "certify", "run", f"{ROOT / 'tests/certify/planted_scores.py'}:{subject}",
+         "--only", prop, "--dtype", "float32", "--profile", "smoke", "--out", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"REFUTED  {prop}" in done.stdout
+    assert words in done.stdout
+    assert "0 differ" in done.stdout
