@@ -1,4 +1,4 @@
-"""What holds of visibility: windows, prefixes, segments, padding, decoding from a cache, polarity, and absence.
+"""What holds of visibility: windows, prefixes, segments, padding, decoding, branches, polarity, and absence.
 
 Each check reads what it needs off the call it is given, so that it stays true of any call made smaller. Half of the
 calls are counting probes: with equal scores and unit-vector values an output counts the visible keys, and one wrong
@@ -190,6 +190,35 @@ def _with_unused_slots(call: AttentionCall, slots: int, rng: np.random.Generator
     )
 
 
+def _branching(call: AttentionCall) -> AttentionCall | None:
+    """The queries are candidates in a tree, over the keys before their own slots as the cache."""
+    if _no_scores(call):
+        return None
+    count = min(call.axes.queries, call.axes.keys)
+    call = take_queries(call, np.arange(count))
+    rng = call_rng(call, "tree")
+    parents = [int(rng.integers(-1, i)) if i else -1 for i in range(count)]
+    compiled = compile_visibility(*call.score_shape, parents=parents)
+    return _half_counting(with_mask(call, compiled.mask))
+
+
+def _path_alone(call: AttentionCall, bench: Bench) -> Outcome:
+    """One row, over the keys that it sees and no others, is its row of the whole; unmasked where nothing is hidden."""
+    whole = agree(call, bench)
+    if _no_scores(call):
+        return whole
+    row = np.array([int(call_rng(call, "path").integers(call.axes.queries))])
+    path = take_queries(call, row)
+    seen = np.flatnonzero(path.visible.any(axis=(0, 1, 2)))
+    if seen.size == 0:
+        return whole
+    path = take_keys(path, seen)
+    if path.visible.all() and path.bias is None:
+        path = path.but(encoding="none")
+    views = {name: (lambda t: t[:, :, row]) for name in _FORWARD}
+    return joined(whole, agree(path, bench, tensors=_FORWARD, against=call, views=views))
+
+
 def _sparse(call: AttentionCall) -> AttentionCall | None:
     """Every row sees one key at least and misses one at least."""
     a = call.axes
@@ -304,6 +333,18 @@ register(
         small=True,
         also=("causal_offset_shift", "lower_right_last_query_sees_all"),
         catches=("flash-attention#402",),
+    )
+)
+register(
+    Property(
+        id="branches-alone",
+        claim="A candidate in a tree reads the cache and its ancestors, and gives what its own path gives alone.",
+        theorem="locality_forward",
+        check=_path_alone,
+        prepare=_branching,
+        needs=needs.masks,
+        small=True,
+        also=("queries_independent", "key_permutation_equivariance", "padding_may_be_cut_off"),
     )
 )
 register(

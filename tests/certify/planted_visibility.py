@@ -103,6 +103,19 @@ def _causal_over_prefix(call: AttentionCall) -> AttentionCall:
     return call
 
 
+def _siblings(call: AttentionCall) -> AttentionCall:
+    """Candidates of a tree are taken in the order of their slots: a branch reads its sibling."""
+    q, k = call.axes.queries, call.axes.keys
+    if q > k or k == 0:
+        return call
+    triangle = vis.lower_right(q, k)
+    inside = not (call.visible & ~triangle).any()
+    own = np.arange(k - q, k)
+    if inside and call.visible[..., : k - q].all() and call.visible[..., np.arange(q), own].all():
+        return with_mask(call, np.broadcast_to(triangle, call.score_shape))
+    return call
+
+
 def _padding_on_queries(call: AttentionCall) -> AttentionCall:
     """A key padding mask is applied to the rows as well: queries at padded positions see nothing."""
     mask, n = call.visibility.mask, call.axes.queries
@@ -144,6 +157,7 @@ window_off_by_one = WrongVisibility("window off by one", _window_off_by_one)
 segments_leak = WrongVisibility("segments leak", _leaking_segments)
 bias_after_mask = WrongVisibility("bias after mask", _bias_after_mask)
 prefix_with_causal_flag = WrongVisibility("prefix with a causal flag", _causal_over_prefix)
+siblings_leak = WrongVisibility("siblings leak", _siblings)
 key_padding_on_queries = WrongVisibility("key padding on queries", _padding_on_queries)
 sentinel_minus_1e4 = WithSentinel("sentinel -1e4", _sentinel(1e4), claims=_NO_BIAS_GRADIENT)
 
@@ -154,6 +168,7 @@ PLANTED = {
     "segments_leak": "segments-isolated",
     "bias_after_mask": "bias-never-revives",
     "prefix_with_causal_flag": "prefix-law",
+    "siblings_leak": "branches-alone",
     "key_padding_on_queries": "key-padding-keys-only",
     "sentinel_minus_1e4": "hidden-is-absent",
 }

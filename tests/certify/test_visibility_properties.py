@@ -16,8 +16,8 @@ from strategies import PROFILES, Features, call_at, small
 from tests.certify import planted_visibility as planted
 
 VISIBILITY = (
-    "window-law", "prefix-law", "segments-isolated", "key-padding-keys-only", "cached-decoding", "mask-polarity",
-    "bias-never-revives", "hidden-is-absent",
+    "window-law", "prefix-law", "segments-isolated", "key-padding-keys-only", "cached-decoding", "branches-alone",
+    "mask-polarity",    "bias-never-revives", "hidden-is-absent",
 )  # fmt: skip
 POLICIES = ("policy-reject", "policy-sanitize", "policy-sentinel-key", "policy-backend-contract")
 CASES = 20
