@@ -19,6 +19,7 @@ from pyspec.formats import FORMATS
 from pyspec.heads import grouped
 from pyspec.ledger import FINAL_STAGES, compute_for
 
+from .calls import memory, same_tensor_bits
 from .kernel import attention
 from .native import Words, native
 
@@ -64,25 +65,36 @@ class ZooSubject:
         )
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        words = said_natively(call)
+        seen = self._run(call, raw, bias_alone=False)
+        if "grad_bias" not in seen.tensors or choice(call, "bias alone") % 2:
+            return seen
+        alone = self._run(call, raw, bias_alone=True)
+        if alone.error is not None:
+            return alone
+        return replace(seen, tensors={**seen.tensors, "grad_bias": alone.tensors["grad_bias"]})
+
+    def _run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None, bias_alone: bool) -> Observation:
+        """One run; `bias_alone` asks for no gradient but the bias's."""
+        words, watch = said_natively(call), Watch()
         multiplier = None if call.multiplier is None else torch.from_numpy(np.array(call.multiplier))
-        kept = None if multiplier is None else multiplier.clone()
-        told: dict[str, Any] = {}
-        before: dict[str, Tensor] = {}
 
         def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            told.update(spoken(call, words, mask))
-            before.update({n: t.clone() for n, t in told.items() if isinstance(t, Tensor) and not t.requires_grad})
-            return attention(
-                query, key, value, multiplier=multiplier, return_lse=True, scale=call.scale.value, tile=TILE,
-                bugs=self.bugs, **told, **heads(call),
+            for name, tensor in (("query", query), ("key", key), ("value", value), ("multiplier", multiplier)):
+                watch(name, tensor)
+            if bias_alone:
+                query, key, value = query.detach(), key.detach(), value.detach()
+            told = spoken(call, words, mask)
+            watch("attn_mask", told["attn_mask"])
+            out, lse = attention(
+                query, shared(key), value, multiplier=multiplier, return_lse=True, scale=call.scale.value,
+                tile=TILE, bugs=self.bugs, **told, **heads(call),
             )  # fmt: skip
+            if out.requires_grad:
+                out.register_hook(lambda grad: watch("grad_output", grad))
+            return out, lse
 
         seen = run_torch(call, raw, self.device, invoke, bias_gradient=True)
-        changed = [n for n, t in before.items() if not torch.equal(told[n], t)]
-        if multiplier is not None and not torch.equal(multiplier, kept):
-            changed.append("multiplier")
-        return replace(seen, changed_inputs=tuple(dict.fromkeys((*seen.changed_inputs, *changed))))
+        return replace(seen, changed_inputs=tuple(dict.fromkeys((*seen.changed_inputs, *watch.changed()))))
 
     def snippet(self, call: AttentionCall) -> str:
         return (
@@ -90,6 +102,48 @@ class ZooSubject:
             + "from tests.mutants.subject import ZooSubject\n\n"
             + f"print(dict(ZooSubject({self.bugs!r}).run(call).tensors))\n"
         )
+
+
+class Watch:
+    """Copies of the memory that tensors lie in, what surrounds a view included."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, Tensor, Tensor]] = []
+
+    def __call__(self, name: str, tensor: Tensor | None) -> None:
+        if tensor is not None:
+            self.kept.append((name, memory(tensor), memory(tensor).clone()))
+
+    def changed(self) -> list[str]:
+        """Names of the tensors whose memory no longer holds what it held."""
+        return [name for name, now, then in self.kept if not same_tensor_bits(now, then)]
+
+
+class Shared(torch.autograd.Function):
+    """The same numbers as one head expanded over all, stride 0; the gradient passes as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, key: Tensor) -> Tensor:
+        """key [B,Hkv,K,D], equal in all heads."""
+        return key[:, :1].clone().expand(key.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """Each head's gradient is its own."""
+        return grad
+
+
+def shared(key: Tensor) -> Tensor:
+    """The key as it is, or expanded from one head where all its heads are equal (grouped heads written out)."""
+    if key.shape[1] > 1 and key.numel() and bool((key == key[:, :1]).all()):
+        return Shared.apply(key)
+    return key
+
+
+def choice(call: AttentionCall, purpose: str) -> int:
+    """A number that depends on the call's structure alone, so that a replay chooses the same."""
+    visible = np.packbits(np.ascontiguousarray(call.visible)).tobytes()
+    return hashlib.sha256(purpose.encode() + repr(call.score_shape).encode() + visible).digest()[0]
 
 
 def heads(call: AttentionCall) -> dict[str, Any]:
@@ -107,17 +161,15 @@ def said_natively(call: AttentionCall) -> Words | None:
     """
     if call.encoding != "bool" or call.bias is not None:
         return None
-    visible = np.ascontiguousarray(call.visible)
-    digest = hashlib.sha256(repr(call.score_shape).encode() + np.packbits(visible).tobytes()).digest()
-    if digest[0] % 3 == 0:
+    if choice(call, "told as it is") % 3 == 0:
         return None
-    ways = native(visible)
+    ways = native(np.ascontiguousarray(call.visible))
     kinds = sorted({w.kind for w in ways})
     if not kinds:
         return None
-    kind = kinds[digest[1] % len(kinds)]
+    kind = kinds[choice(call, "kind") % len(kinds)]
     chosen = [w for w in ways if w.kind == kind]
-    return chosen[digest[2] % len(chosen)]
+    return chosen[choice(call, "way") % len(chosen)]
 
 
 def spoken(call: AttentionCall, words: Words | None, told: Tensor | None) -> dict[str, Any]:

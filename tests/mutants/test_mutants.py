@@ -69,11 +69,13 @@ def test_mutant_is_refuted_within_the_pr_profile(bug: Bug, dtype: str, record_pr
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_unmutated_kernel_is_certified_on_the_same_cases(dtype: str) -> None:
     subject = ZooSubject()
-    bench, seen = Bench(subject, subject.ledger), Counter[tuple[str, str]]()
+    bench, seen, alarms = Bench(subject, subject.ledger), Counter[tuple[str, str]](), []
     for card in deck(dtype):
         case = check(card, bench)
-        assert case.status != "refuted", (card.prop.id, card.index, case.outcome)
         seen[card.prop.id, case.status] += 1
+        if case.status == "refuted":
+            alarms.append((card.prop.id, card.index, case.outcome))
+    assert not alarms
     held = {name for name, status in seen if status == "held"}
     expected = {p.id for p in registered().values() if p.needs(ZOO) is None}
     assert held == expected, f"no case was tested of {sorted(expected - held)}"

@@ -9,7 +9,6 @@ NOT_DRIVEN: dict[str, str] = {
     "softcap": "no call carries a softcap",
     "refusals": "no property asks for a refusal",
     "repeat_calls": "no property compares bits of two equal calls",
-    "bias_gradient_alone": "gradients are always asked of query, key and value too",
 }
 
 # Drawn and looked at, but too rarely or not widely enough: each of these must survive, or leave the list.
