@@ -10,12 +10,13 @@ format's largest number has an infinite error. Softmax is bounded in the log dom
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from pyspec.domain import Domain
+from pyspec.domains.bounded import Bounded, Terms, growth, transposed
 from pyspec.formats import FLOAT64, Format
 from pyspec.ledger import NUMPY_FLOAT64, Ledger
 
@@ -30,53 +31,18 @@ _SCALE_ROUNDINGS = 6
 _GRADIENT_SUMS = ("grad_key", "grad_value")
 
 
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """What a product summed: Σ|a||b| by entry, how many terms, and in how many tiles."""
+class _Rows(NamedTuple):
+    """Softmax rows in the log domain: largest score, mass relative to it, weights, and e^δ by entry.
 
-    sizes: np.ndarray
-    count: int
-    tiles: int
-
-
-@dataclass(frozen=True, eq=False)
-class Bounded:
-    """Float64 values and absolute errors of the same shape; `error` None means exact.
-
-    `terms` tells of the sum behind this matrix, for a sum over grouped heads or broadcast axes, or a scale, that
-    follows; `reach` is Σ(|q| + |k|) by entry for query·key products, and the multiplier for weights after dropout;
-    `slip` is an error that the other factor of a product may have besides its own.
+    A kernel's numerator is within e^±δ of the exact one, up to a factor that the row shares. `widest` is the
+    largest δ of each row.
     """
 
-    value: np.ndarray
-    error: np.ndarray | None = None
-    terms: Callable[[], Terms] | None = None
-    reach: Callable[[], np.ndarray] | None = None
-    slip: float = 0.0
-
-    @property
-    def bound(self) -> np.ndarray:
-        """The error as an array."""
-        return np.zeros_like(self.value) if self.error is None else self.error
-
-    @property
-    def magnitude(self) -> np.ndarray:
-        """An upper bound of |exact|."""
-        return np.abs(self.value) if self.error is None else np.abs(self.value) + self.error
-
-    @property
-    def computed(self) -> np.ndarray:
-        """An upper bound of |what the kernel holds|."""
-        return np.abs(self.value) if self.error is None else np.abs(self.value) + 2 * self.error
-
-
-def _growth(fmt: Format, roundings: np.ndarray | int) -> np.ndarray:
-    """Relative error of that many roundings one after the other: (1 + u)^n - 1."""
-    return np.expm1(np.asarray(roundings) * math.log1p(fmt.unit_roundoff))
-
-
-def _t(a: np.ndarray) -> np.ndarray:
-    return np.swapaxes(a, -1, -2)
+    top: np.ndarray
+    total: np.ndarray
+    weights: np.ndarray
+    grown: np.ndarray
+    widest: np.ndarray
 
 
 class BoundDomain(Domain[Bounded]):
@@ -86,15 +52,19 @@ class BoundDomain(Domain[Bounded]):
 
     def __init__(self, ledger: Ledger = NUMPY_FLOAT64) -> None:
         self.ledger = ledger
-        self.unit = max(ledger.compute_format.unit_roundoff, FLOAT64.unit_roundoff)
-        self.tiny = ledger.compute_format.tiny
+        self.compute, self.storage = ledger.compute_format, ledger.storage_format
+        self.unit = max(self.compute.unit_roundoff, FLOAT64.unit_roundoff)
+        self.tiny = self.compute.tiny
+        self._kept: tuple[Bounded, np.ndarray, _Rows] | None = None
 
     def lift(self, array: np.ndarray) -> Bounded:
         value = np.asarray(array, dtype=np.float64)
         size = np.abs(value)
-        lost = (size < self.tiny) & (size > 0)
+        lost = size < self.tiny
         # A kernel that flushes subnormal numbers takes those among its inputs for zero.
-        return Bounded(value, np.where(lost, size, 0.0) if lost.any() else None)
+        if lost.any() and size[lost].any():
+            return Bounded(value, np.where(lost, size, 0.0))
+        return Bounded(value)
 
     def lower(self, a: Bounded) -> tuple[np.ndarray, np.ndarray]:
         """Values and errors, the latter with the bound's own rounding covered."""
@@ -106,16 +76,18 @@ class BoundDomain(Domain[Bounded]):
         # The kernel's number is within `error` of the exact one, which is within `error` of this value.
         size = np.abs(value) + 2 * error
         error = error + times * (fmt.unit_roundoff * size + fmt.tiny)
+        if size.max(initial=0.0) < fmt.largest:
+            return error
         # NaN here comes from inf - inf or 0 · inf in the bound: nothing can be promised.
         return np.where(np.isnan(error) | (size >= fmt.largest), np.inf, error)
 
     def _stored(self, stage: str, value: np.ndarray, error: np.ndarray) -> Bounded:
         if stage in self.ledger.stores:
-            error = self._rounded(value, error, self.ledger.storage_format)
+            error = self._rounded(value, error, self.storage)
         return Bounded(value, error)
 
     def _elementwise(self, stage: str, value: np.ndarray, error: np.ndarray) -> Bounded:
-        error = self._rounded(value, error, self.ledger.compute_format)
+        error = self._rounded(value, error, self.compute)
         return self._stored(stage, value, error)
 
     # products and sums
@@ -134,13 +106,13 @@ class BoundDomain(Domain[Bounded]):
         roundings = count + (_SCALE_ROUNDINGS if stage == "dot" else 0)
         tile = self._tile(stage)
         tiles = 1 if tile is None else max(-(-count // tile), 1)
-        storage = self.ledger.storage_format
+        storage = self.storage
         with np.errstate(all="ignore"):
             left = a.computed * (roundings * self.unit)
             if tile is not None and tiles > 1:
                 # A term is rounded along with the running sum after its own tile and after each later one; the
                 # last of these roundings is the cast of the finished tensor.
-                left = left + a.computed * _growth(storage, tiles - 1 - np.arange(count) // tile)
+                left = left + a.computed * growth(storage, tiles - 1 - np.arange(count) // tile)
             if a.error is not None:
                 left = left + a.error
             value = a.value @ b.value
@@ -152,14 +124,17 @@ class BoundDomain(Domain[Bounded]):
             if tiles > 1:
                 partial, largest = a.computed @ b.computed, storage.largest
                 error = error + (tiles - 1) * storage.tiny
+                safe = False
             else:
-                # The error is at least roundings·u·Σ|a||b|, so this over-estimates every partial sum.
-                partial, largest = error / (max(roundings, 1) * self.unit), self.ledger.compute_format.largest
-                if not np.max(partial, initial=0.0) < largest:
-                    partial = (a.computed @ b.computed) * (1 + roundings * self.unit)
+                # The error is at least roundings·u·Σ|a||b|: where it is small, no partial sum overflows.
+                largest = self.compute.largest
+                safe = bool(error.max(initial=0.0) < roundings * self.unit * largest)
+                partial = error if safe else (a.computed @ b.computed) * (1 + roundings * self.unit)
             error = error + count * self.tiny
-            error[~np.isfinite(value) | ~(partial < largest)] = np.inf
-        stored = self._stored(stage, np.nan_to_num(value, posinf=0.0, neginf=0.0), error)
+            if not safe:
+                error[~np.isfinite(value) | ~(partial < largest)] = np.inf
+                value = np.nan_to_num(value, posinf=0.0, neginf=0.0)
+        stored = self._stored(stage, value, error)
         if stage not in (*_GRADIENT_SUMS, "dot"):
             return stored
         reach = None
@@ -174,11 +149,10 @@ class BoundDomain(Domain[Bounded]):
         return self._product(stage, a, b)
 
     def mul_t(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
-        return self._product(stage, a, Bounded(_t(b.value), None if b.error is None else _t(b.error)))
+        return self._product(stage, a, transposed(b))
 
     def t_mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
-        turned = Bounded(_t(a.value), None if a.error is None else _t(a.error), slip=a.slip)
-        return self._product(stage, turned, b)
+        return self._product(stage, transposed(a), b)
 
     def add(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         with np.errstate(all="ignore"):
@@ -200,13 +174,13 @@ class BoundDomain(Domain[Bounded]):
             if a.reach is not None:
                 # A scale that goes to the operands first, whole or as two roots, may flush or overflow there.
                 reach = a.reach()
-                error = error + self.tiny * max(1.0, math.sqrt(size)) * reach
+                error += self.tiny * max(1.0, math.sqrt(size)) * reach
                 if size > 1.0 and a.terms is not None:
-                    largest = self.ledger.compute_format.largest
+                    largest = self.compute.largest
                     error[~(size * np.maximum(reach, a.terms().sizes) < largest)] = np.inf
             if stage == "scaled_grad":
-                error = error + self.tiny * math.sqrt(size)
-            if size >= self.ledger.compute_format.largest:
+                error += self.tiny * math.sqrt(size)
+            if size >= self.compute.largest:
                 error = np.full_like(error, np.inf)
             scaled = self._elementwise(stage, a.value * c, error)
         if stage == "scaled_grad" and size:
@@ -215,6 +189,8 @@ class BoundDomain(Domain[Bounded]):
         return scaled
 
     def take(self, a: Bounded, heads: np.ndarray) -> Bounded:
+        if heads.size == a.value.shape[1] == 1:
+            return a
         terms = a.terms
         return Bounded(
             a.value[:, heads],
@@ -223,7 +199,7 @@ class BoundDomain(Domain[Bounded]):
         )
 
     def sum_axis(self, stage: str, a: Bounded, axis: int) -> Bounded:
-        parts, storage = a.value.shape[axis], self.ledger.storage_format
+        parts, storage = a.value.shape[axis], self.storage
         running = self.ledger.running_sums_stored
         unit = storage.unit_roundoff if running else self.unit
         tiny = storage.tiny if running else self.tiny
@@ -236,7 +212,7 @@ class BoundDomain(Domain[Bounded]):
                 # A kernel may as well run one sum through all parts: longer, and rounded after the others' tiles.
                 longer = (parts - 1) * inner.count * self.unit
                 if self.ledger.gradient_tile is not None and stage in _GRADIENT_SUMS:
-                    longer += float(_growth(storage, parts * inner.tiles) - _growth(storage, inner.tiles))
+                    longer += float(growth(storage, parts * inner.tiles) - growth(storage, inner.tiles))
                 error = error + longer * all_sizes
             total = a.value.sum(axis=axis, keepdims=True)
             # A running sum may pass the format's largest number although the total does not.
@@ -248,54 +224,56 @@ class BoundDomain(Domain[Bounded]):
         return self._stored(stage, a.value, a.bound)
 
     def stack_heads(self, parts: list[Bounded]) -> Bounded:
+        if len(parts) == 1:
+            return parts[0]
         value = np.concatenate([p.value for p in parts], axis=1)
         return Bounded(value, np.concatenate([p.bound for p in parts], axis=1))
 
     # softmax, in the log domain
 
-    def _log_widths(self, visible: np.ndarray, s: Bounded) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Shifted scores, numerators, and half-widths δ: a kernel's numerator is within e^±δ of the exact one."""
-        top = np.max(s.value, axis=-1, keepdims=True, initial=-np.inf, where=visible)
-        top[top == -np.inf] = 0.0
-        with np.errstate(all="ignore"):
-            t = np.where(visible, s.value - top, -np.inf)
-            numerators = np.exp(t)
-            error = np.where(visible, s.bound, 0.0)
-            worst = np.max(error, axis=-1, keepdims=True, initial=0.0)
-            distance = np.where(visible, np.abs(t), 0.0)
-            rescales = 0 if self.ledger.key_tile is None else -(-s.value.shape[-1] // self.ledger.key_tile)
-            argument = distance + error + worst
-            if rescales:
-                # The rescalings' arguments add up to the way from the first tile's maximum to the last.
-                argument = argument + np.max(distance, axis=-1, keepdims=True, initial=0.0) + 2 * worst
-            roundings = self.ledger.exp_argument_roundings * argument + self.ledger.exp_error
-            roundings = roundings + rescales * (self.ledger.exp_error + 1)
-            delta = error + self.unit * roundings
-        return t, numerators, np.where(visible, delta, 0.0)
+    def _rows(self, visible: np.ndarray, s: Bounded) -> _Rows:
+        """What softmax and LSE share; kept, since both are asked of the same scores."""
+        if self._kept is None or self._kept[0] is not s or self._kept[1] is not visible:
+            with np.errstate(all="ignore"):
+                self._kept = (s, visible, self._new_rows(visible, s))
+        return self._kept[2]
 
-    def softmax(self, visible: np.ndarray, s: Bounded) -> Bounded:
-        _, numerators, delta = self._log_widths(visible, s)
-        keys = visible.shape[-1]
+    def _new_rows(self, visible: np.ndarray, s: Bounded) -> _Rows:
+        top = s.value.max(axis=-1, keepdims=True, initial=-np.inf, where=visible)
+        top[top == -np.inf] = 0.0
+        distance = np.where(visible, top - s.value, 0.0)
+        numerators = np.where(visible, np.exp(-distance), 0.0)
         total = numerators.sum(axis=-1, keepdims=True)
         p = numerators / np.where(total == 0.0, 1.0, total)
+        error = np.where(visible, s.bound, 0.0)
+        worst = error.max(axis=-1, keepdims=True, initial=0.0)
+        argument, exps = distance + error + worst, self.ledger.exp_error
+        if self.ledger.key_tile is not None:
+            # The rescalings' arguments add up to the way from the first tile's maximum to the last.
+            argument += distance.max(axis=-1, keepdims=True, initial=0.0) + 2 * worst
+            exps += -(-s.value.shape[-1] // self.ledger.key_tile) * (self.ledger.exp_error + 1)
+        delta = error + self.unit * (self.ledger.exp_argument_roundings * argument + exps)
+        return _Rows(top, total, p, np.exp(delta), delta.max(axis=-1, keepdims=True, initial=0.0))
+
+    def softmax(self, visible: np.ndarray, s: Bounded) -> Bounded:
+        _, _, p, grown, worst = self._rows(visible, s)
+        keys = visible.shape[-1]
         if keys == 0:
             return Bounded(p, np.zeros_like(p))
-        u, slop = self.unit, (keys + 2) * FLOAT64.unit_roundoff
+        u, slop, rounding = self.unit, (keys + 2) * FLOAT64.unit_roundoff, (keys + 3) * self.unit
         with np.errstate(all="ignore"):
             # A weight that underflowed here may still be a number for a kernel whose logits are off by δ.
-            up, down = np.maximum(p, np.where(visible, FLOAT64.tiny, 0.0)) * np.exp(delta), p * np.exp(-delta)
+            up, down = np.where(visible, np.maximum(p, FLOAT64.tiny), 0.0) * grown, p / grown
             others_low = down.sum(axis=-1, keepdims=True) * (1 - slop) - down
             others_high = up.sum(axis=-1, keepdims=True) * (1 + slop) - up
-            rounding = (keys + 3) * u
             upper = up / (up + np.maximum(others_low, 0.0)) * (1 + rounding)
             lower = down / (down + np.maximum(others_high, 0.0)) * (1 - rounding)
             error = np.maximum(upper - p, p - lower)
             # The widths are centred on float64 values rather than on exact ones.
-            worst = np.max(delta, axis=-1, keepdims=True, initial=0.0)
-            error = error * np.exp(4 * worst * (FLOAT64.unit_roundoff / u))
-            slack = (keys + 4) * self.tiny
-            hopeless = ~(worst < _HOPELESS)
-            error = np.where(hopeless, 1.0, np.minimum(error, 1.0)) * (1 + rounding) + slack
+            error = np.minimum(error * np.exp(worst * (4 * FLOAT64.unit_roundoff / u)), 1.0)
+            if worst.max(initial=0.0) < _HOPELESS:
+                return self._stored_visible("weights", visible, p, error * (1 + rounding) + (keys + 4) * self.tiny)
+            error = np.where(worst < _HOPELESS, error, 1.0) * (1 + rounding) + (keys + 4) * self.tiny
             # A score that may overflow makes the whole row infinity less infinity.
             broken = ~np.isfinite(worst)
             error = np.where(broken, np.inf, error)
@@ -306,15 +284,11 @@ class BoundDomain(Domain[Bounded]):
         return Bounded(stored.value, np.where(visible, stored.bound, 0.0))
 
     def lse(self, visible: np.ndarray, s: Bounded) -> Bounded:
-        top = np.max(s.value, axis=-1, keepdims=True, initial=-np.inf, where=visible)
-        _, numerators, delta = self._log_widths(visible, s)
-        total = numerators.sum(axis=-1, keepdims=True)
-        empty = ~visible.any(axis=-1, keepdims=True)
+        top, total, p, grown, _ = self._rows(visible, s)
+        keys, empty = visible.shape[-1], total == 0.0
         with np.errstate(all="ignore"):
             value = np.where(empty, -np.inf, top + np.log(np.where(empty, 1.0, total)))
-            p = numerators / np.where(empty, 1.0, total)
-            widening = np.log((p * np.exp(delta)).sum(axis=-1, keepdims=True))
-            keys = visible.shape[-1]
+            widening = np.log((p * grown).sum(axis=-1, keepdims=True))
             # The second term is for this module's own sums.
             error = widening + (keys + 1) * self.unit + 2 * (keys + 2) * FLOAT64.unit_roundoff + (keys + 4) * self.tiny
             size = np.abs(value) + np.abs(top) + error + 4 * math.log(keys + 1) + 4
@@ -331,14 +305,14 @@ class BoundDomain(Domain[Bounded]):
 
     def output(self, consumed: Bounded, value: Bounded) -> Bounded:
         product = self._product("output", self.backward_consumed(consumed), value)
-        largest, keys = self.ledger.compute_format.largest, consumed.value.shape[-1]
+        largest, keys = self.compute.largest, consumed.value.shape[-1]
         if "weights" in self.ledger.stores:
             return product
         with np.errstate(all="ignore"):
-            most = np.max(value.computed, initial=0.0) * keys
+            most = value.computed.max(initial=0.0) * keys
             multiplier = None if consumed.reach is None else consumed.reach()
             if multiplier is not None:
-                most = most * np.max(multiplier, initial=0.0)
+                most = most * multiplier.max(initial=0.0)
             if most < largest:
                 return product
             # A kernel that normalises last sums values by numerators of up to one, and these sums may overflow.
@@ -384,16 +358,18 @@ class BoundDomain(Domain[Bounded]):
             value = (a.value * b.value).sum(axis=-1, keepdims=True)
             sizes = (a.computed * b.computed).sum(axis=-1, keepdims=True)
             error = each.sum(axis=-1, keepdims=True) + terms * (self.unit * sizes + self.tiny)
-            error[~np.isfinite(value) | np.isnan(error) | ~(sizes < self.ledger.compute_format.largest)] = np.inf
+            if sizes.max(initial=0.0) < self.compute.largest:
+                return Bounded(value, error)
+            error[~np.isfinite(value) | np.isnan(error) | ~(sizes < self.compute.largest)] = np.inf
         return Bounded(np.nan_to_num(value), error)
 
     def _center(self, stage: str, weights: Bounded, x: Bounded, delta: Bounded) -> Bounded:
         with np.errstate(all="ignore"):
             difference = x.value - delta.value
-            spread = self._rounded(difference, x.bound + delta.bound, self.ledger.compute_format)
+            spread = self._rounded(difference, x.bound + delta.bound, self.compute)
             error = weights.bound * (np.abs(difference) + 2 * spread) + weights.magnitude * spread
             value = weights.value * difference
-            error = self._rounded(value, error, self.ledger.compute_format)
+            error = self._rounded(value, error, self.compute)
         # A hidden weight is exactly zero, and so is its gradient unless it multiplies an overflow.
         hidden = (weights.computed == 0) & np.isfinite(spread)
         stored = self._stored(stage, value, error)
