@@ -8,7 +8,6 @@ roundings, which the division that follows carries on.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -68,11 +67,7 @@ def narrow(a: Any, axis: int) -> Any:
 
 
 def reshape(a: Any, shape: tuple[int, ...]) -> Any:
-    """The matrix in another shape, row-major; -1 stands for what is left, also when that is zero."""
-    if -1 in shape:
-        known = math.prod(n for n in shape if n != -1)
-        rest = math.prod(shape_of(a)) // known if known else 0
-        shape = tuple(rest if n == -1 else n for n in shape)
+    """The matrix in another shape, row-major."""
     if isinstance(a, Bounded):
         return Bounded(a.value.reshape(shape), a.bound.reshape(shape))
     return a.reshape(shape)

@@ -123,7 +123,9 @@ def _additive_backward(dom: Domain[Any], parameters: Matrices, x: Matrices, g: A
     lead = ops.shape_of(inner)[:-3]
     flat = ops.reshape(inner, (*lead, queries, keys * width))
     per_key = ops.reshape(dom.mul("scaled_grad", ops.ones(dom, (1, queries)), flat), (*lead, keys, width))
-    by_pair = dom.mul("grad_query", ops.reshape(g, (*lead, 1, queries * keys)), ops.reshape(hidden, (*lead, -1, width)))
+    by_pair = dom.mul(
+        "grad_query", ops.reshape(g, (*lead, 1, queries * keys)), ops.reshape(hidden, (*lead, queries * keys, width))
+    )
     return {
         "query": dom.mul("grad_query", per_query, parameters["query_map"]),
         "key": dom.mul("grad_query", per_key, parameters["key_map"]),

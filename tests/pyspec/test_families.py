@@ -235,6 +235,33 @@ def test_an_overflowing_length_has_no_bound_and_says_so() -> None:
     assert np.isfinite(family_bounds(cosine, named_ledgers("float16")["math"])["output"]).all()
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "sizes", [(0, 2, 4, 5, 3, 2), (1, 2, 0, 5, 3, 2), (1, 2, 4, 0, 3, 2), (1, 2, 4, 5, 0, 2), (1, 2, 4, 5, 3, 0)]
+)
+def test_zero_sizes_give_empty_or_zero_tensors(name: str, sizes: tuple[int, ...]) -> None:
+    b, h, q, k, d, w = sizes
+    families: dict[str, Family] = {
+        "dot": Dot(),
+        "bilinear": Bilinear(np.ones((h, d, d))),
+        "additive": Additive(np.ones((1, 2, d)), np.ones((1, 2, d)), np.ones((1, 2)), np.ones((1, 2))),
+        "cosine": Cosine("zero"),
+    }
+    call = make_call(
+        np.ones((b, h, q, d)),
+        np.ones((b, h, k, d)),
+        np.ones((b, h, k, w)),
+        scale=1.0,
+        grad_output=np.ones((b, h, q, w)),
+    )
+    family = family_call(call, families[name])
+    oracle, bound = FamilyOracle(family), family_bounds(family, named_ledgers("float32")["math"])
+    for tensor, (value, _) in oracle.fast().items():
+        assert value.shape == bound[tensor].shape == oracle.enclosure(tensor)[0].shape
+        assert not tensor.startswith("grad") or 0 not in (k, w) or not value.any()
+    assert oracle.fast()["grad_query"][0].shape == (b, h, q, d)
+
+
 # cosine: policies, and the ±1 bound
 
 
