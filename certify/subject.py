@@ -20,7 +20,8 @@ class Capabilities:
     grouped_heads: equal groups; any_head_map: arbitrary head maps. dropout_multiplier: a realised multiplier
     can be passed. returns_lse: LSE is returned. empty_rows: rows without a visible key follow the zero policy.
     isolates_poison: NaN and infinities in keys and values that nobody sees stay without effect.
-    any_scale: a scale other than the default may be given.
+    any_scale: a scale other than the default may be given. empty_row_contract: where empty_rows is not claimed, what
+    rows without a visible key are known to come out as instead: "mean_of_values" or "nan" (pyspec.policies.Contract).
     """
 
     dtypes: tuple[str, ...] = ("float32",)
@@ -39,6 +40,7 @@ class Capabilities:
     zero_sizes: bool = True
     any_scale: bool = True
     isolates_poison: bool = False
+    empty_row_contract: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
