@@ -10,6 +10,7 @@ from certify.properties import needs
 from certify.properties.agree import agree, compare, expected_tensors, failure, joined
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import take_queries, with_mask
+from certify.subject import Capabilities
 from pyspec import AttentionCall, CallError, Visibility
 from pyspec.policies import Contract, Prepared, Sentinel, contract_reference, prepare, rows_without_key
 
@@ -102,19 +103,17 @@ def _rejected(call: AttentionCall, bench: Bench) -> Outcome:
     return agree(rest, bench, tensors=tuple(views), against=call, views=views)
 
 
-def declared_contract(bench: Bench) -> Contract | None:
-    """What the subject says of empty rows: its attribute `empty_row_contract`, else zeros where it claims them."""
-    declared = getattr(bench.subject, "empty_row_contract", None)
-    if declared is not None:
-        return Contract(bench.subject.name, str(declared))
-    return Contract(bench.subject.name) if bench.subject.capabilities.empty_rows else None
+def declared_contract(c: Capabilities) -> str | None:
+    """What a subject says of rows without a key: zeros where it claims them, else the contract that it names."""
+    return "zeros" if c.empty_rows else c.empty_row_contract
 
 
 def _contracted(call: AttentionCall, bench: Bench) -> Outcome:
     """Empty rows come out as the subject's own contract says, with gradients and without."""
-    contract = declared_contract(bench)
-    if contract is None:
+    declared = declared_contract(bench.subject.capabilities)
+    if declared is None:
         return Outcome(skipped="the subject declares nothing about empty rows")
+    contract = Contract(bench.subject.name, declared)
     # The contract is what makes these calls part of the claim.
     covered = bench.uncovered(_without_empty_rows(call))
     empty = np.logical_not(call.visible.any(axis=-1))
@@ -195,7 +194,7 @@ register(
         theorem="empty_row_output_zero",
         check=_contracted,
         prepare=_unused_queries,
-        needs=needs.masks,
+        needs=lambda c: needs.masks(c) or (None if declared_contract(c) else "nothing claimed about empty rows"),
         small=True,
         also=("equal_scores_average_values",),
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from certify.properties import Bench, Outcome, registered
 from certify.properties.policies import declared_contract
-from certify.subject import Subject
+from certify.selfcheck import _mean_on_empty_rows
+from certify.subject import Observation, Subject
 from certify.subjects.numpy_reference import NumpyReference
 from pyspec import AttentionCall, make_call
 from strategies import PROFILES, Features, call_at, small
@@ -65,54 +67,51 @@ def test_every_planted_bug_is_quiet_where_its_mask_does_not_occur() -> None:
         np.testing.assert_array_equal(seen.tensors["output"], NumpyReference().run(call).tensors["output"])
 
 
+@dataclass(frozen=True)
 class Blind(planted.WrongVisibility):
-    """Wrong on rows without a key: it returns what `fill` says."""
+    """Rows without a key come out as `fill`, or as the mean of all values."""
 
-    fill = 0.0
+    fill: float | None = None
 
-    def run(self, call: AttentionCall, raw=None):  # type: ignore[no-untyped-def]
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         seen = NumpyReference().run(call, raw)
-        empty = ~call.visible.any(axis=-1)
-        seen.tensors["output"][empty] = self.fill
+        tensors = dict(seen.tensors)
+        if self.fill is None:
+            return replace(seen, tensors=_mean_on_empty_rows(call, tensors))
+        tensors["output"][~call.visible.any(axis=-1)] = self.fill
         return seen
 
 
-class Nan(Blind):
-    fill = np.nan
-    empty_row_contract = "nan"
+def blind(contract: str | None, fill: float | None) -> Blind:
+    claims = replace(NumpyReference().capabilities, empty_rows=contract == "zeros", empty_row_contract=contract)
+    return Blind(f"blind, {contract}", lambda call: call, claims=claims, fill=fill)
 
 
-class Mean(planted.WrongVisibility):
-    """The mean of all values on rows without a key, as a finite sentinel gives it."""
-
-    empty_row_contract = "mean_of_values"
-
-    def run(self, call: AttentionCall, raw=None):  # type: ignore[no-untyped-def]
-        from certify.selfcheck import _mean_on_empty_rows
-
-        seen = NumpyReference().run(call, raw)
-        _mean_on_empty_rows(call, seen.tensors)  # type: ignore[arg-type]
-        return seen
+@pytest.mark.parametrize(("contract", "fill"), [("zeros", 0.0), ("nan", np.nan), ("mean_of_values", None)])
+def test_a_declared_contract_is_held(contract: str, fill: float | None) -> None:
+    subject = blind(contract, fill)
+    assert declared_contract(subject.capabilities) == contract
+    found = list(checks("policy-backend-contract", subject))
+    assert not any(o.refuted for o in found)
+    assert any(o.skipped is None for o in found)
 
 
-def test_a_contract_is_declared_and_then_held() -> None:
-    for kind in (Nan, Mean):
-        subject = kind(kind.__name__, lambda call: call)
-        found = list(checks("policy-backend-contract", subject))
-        assert not any(o.refuted for o in found)
-        assert any(o.skipped is None for o in found)
-        contract = declared_contract(Bench(subject, subject.ledger))
-        assert contract is not None
-        assert contract.behaviour == kind.empty_row_contract
-    liar = Nan("liar", lambda call: call)
-    object.__setattr__(liar, "empty_row_contract", "zeros")
-    assert first_refutation("policy-backend-contract", liar) is not None
+@pytest.mark.parametrize(
+    ("contract", "fill"), [("zeros", np.nan), ("zeros", None), ("nan", 0.0), ("mean_of_values", 0.0)]
+)
+def test_a_contract_that_is_not_kept_is_refuted(contract: str, fill: float | None) -> None:
+    assert first_refutation("policy-backend-contract", blind(contract, fill)) is not None
+
+
+def test_without_a_contract_there_is_nothing_to_hold() -> None:
+    claims = blind(None, 0.0).capabilities
+    assert registered()["policy-backend-contract"].needs(claims) == "nothing claimed about empty rows"
 
 
 class Peeks(planted.WrongVisibility):
     """Keeps the last key for rows that the policy was to empty: it reads key 0 wherever nothing else is visible."""
 
-    def run(self, call: AttentionCall, raw=None):  # type: ignore[no-untyped-def]
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         mask = np.array(call.visible)
         mask[..., :1] |= mask.sum(axis=-1, keepdims=True) == 1
         return NumpyReference().run(planted.with_mask(call, mask), raw)
