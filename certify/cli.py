@@ -212,7 +212,7 @@ def show(folder: Path) -> ExitCode:
     from certify.certificate import read_certificate
     from certify.counterexample import read_counterexample
     from certify.report.summary import last_line, print_certificate
-    from certify.report.text import refutations
+    from certify.report.text import place_of, refutations
 
     certificate = read_certificate(folder)
     out = folder if folder.is_dir() else folder.parent
@@ -220,7 +220,8 @@ def show(folder: Path) -> ExitCode:
     files = [out / "counterexamples" / f"{row.counterexample}.json" for row in certificate.properties]
     found = [read_counterexample(file) for file in files if file.is_file()]
     if found:
-        console.print(refutations(found, certificate.proofs) + "\n", highlight=False, markup=False, soft_wrap=True)
+        text = refutations(found, certificate.proofs, place_of(out))
+        console.print(text + "\n", highlight=False, markup=False, soft_wrap=True)
     print_certificate(console, certificate, out)
     console.print(last_line(certificate), highlight=False, markup=False, soft_wrap=True)
     return ExitCode(certificate.exit_code)

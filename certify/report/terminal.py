@@ -21,7 +21,7 @@ from certify.events import (
 )
 from certify.numbers import ratio_text
 from certify.report.summary import STYLES, last_line, print_certificate
-from certify.report.text import refutations
+from certify.report.text import place_of, refutations
 
 
 class Terminal:
@@ -117,7 +117,7 @@ class Terminal:
         known = {record.id: record for record in self._found}
         found = [known[row.counterexample] for row in certificate.properties if row.counterexample in known]
         if found:
-            text = refutations(found, certificate.proofs)
+            text = refutations(found, certificate.proofs, place_of(event.out))
             self.console.print("\n" + text, highlight=False, markup=False, soft_wrap=True)
         if not self.quiet:
             self.console.print()

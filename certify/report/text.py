@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -25,16 +27,24 @@ LONGEST_SNIPPET = 6000
 SHOWN = 3
 
 
-def refutations(records: Sequence[CounterExample], proofs: ProofRecord | None = None) -> str:
-    """The most telling refutations whole, simplest first, and a line for each of the others."""
+def refutations(records: Sequence[CounterExample], proofs: ProofRecord | None = None, place: str = "") -> str:
+    """The most telling refutations whole, simplest first, and a line for each of the others.
+
+    `place`: options that `certify replay` needs to find them, such as " --out DIR".
+    """
     shown = telling(records)
-    parts = [refutation(record, record.attention_call(), proofs) for record in shown]
+    parts = [refutation(record, record.attention_call(), proofs, place) for record in shown]
     rest = [r for r in records if all(r.id != s.id for s in shown)]
     if rest:
         width = max(len(f"{r.property} ({r.dtype})") for r in rest)
-        lines = (f"  {f'{r.property} ({r.dtype})':<{width}}  certify replay {r.id}" for r in rest)
+        lines = (f"  {f'{r.property} ({r.dtype})':<{width}}  certify replay {r.id}{place}" for r in rest)
         parts.append("\n".join(("Also refuted:", *lines)))
     return "\n\n".join(parts)
+
+
+def place_of(out: Path) -> str:
+    """What `certify replay` must be told to find the counter-examples of an evidence folder."""
+    return "" if out.resolve().is_relative_to(Path("cert").resolve()) else f" --out {shlex.quote(str(out))}"
 
 
 def telling(records: Sequence[CounterExample]) -> list[CounterExample]:
@@ -60,9 +70,9 @@ def _way(record: CounterExample) -> tuple[str, ...]:
     return ("output",) if "output" in wrong else ("not output",)
 
 
-def refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord | None = None) -> str:
+def refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord | None = None, place: str = "") -> str:
     """Everything about a refutation, in fixed order: claim, subject, call, numbers, theorem, snippet, replay."""
-    return "\n".join(_refutation(record, call, proofs))
+    return "\n".join((*_refutation(record, call, proofs), f"certify replay {record.id}{place}"))
 
 
 def _refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord | None) -> Iterator[str]:
@@ -84,7 +94,6 @@ def _refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord
         yield ""
         yield from record.snippet.rstrip("\n").splitlines()
         yield ""
-    yield f"certify replay {record.id}"
 
 
 def theorem_line(record: CounterExample, proofs: ProofRecord | None = None) -> str:

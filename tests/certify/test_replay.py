@@ -129,3 +129,11 @@ def test_a_file_that_is_no_counter_example_is_warned_of_and_passed_over(certify:
 def test_replay_holds_the_subject_to_the_stored_ledger(certify: Certify, found: CounterExample, tmp_path: Path) -> None:
     assert found.held_to().name == "float64-inside"
     assert found.held_to().storage == "float32"
+
+
+def test_a_folder_of_ones_own_is_named_in_the_command(certify: Certify) -> None:
+    wrong = parts(Fake(change=fakes.doubled_when_two_keys))
+    result = certify(*RUN, "--out", "my evidence", parts=wrong)
+    (line,) = [text for text in result.output.splitlines() if text.startswith("certify replay")]
+    assert line.endswith(" --out 'my evidence'")
+    assert certify("replay", line.split()[2], "--out", "my evidence", parts=wrong).exit_code == 1

@@ -88,7 +88,7 @@ def test_debug_shows_where(certify: Certify, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("numpy-referense", "did you mean numpy-reference?"),
+        ("numpy-referense", "did you mean numpy-reference"),
         ("no.such.module:attention", "importing 'no.such.module' failed with ModuleNotFoundError"),
         ("absent.py:attention", "there is no file 'absent.py'"),
     ],
