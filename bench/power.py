@@ -5,13 +5,14 @@
 For each bug of tests/mutants and each storage type in which it acts: cases and seconds until our suite first refutes
 it (the campaign's own cases at --profile pr), and the first case of each peer rule (bench/peers) that rejects it, on
 the peer's own data, shapes and reference. The correct kernel is judged on the same cases in the same run: a case that
-rejects it is a false alarm, and rejects no bug. What --state already holds is not run again. --write makes
-docs/POWER.md and docs/power.svg from the same rows.
+rejects it is a false alarm, and rejects no bug. What --state already holds is not run again, unless a source that it
+came from has changed. --write makes docs/POWER.md and docs/power.svg from the same rows.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import json
 import sys
 import time
@@ -25,14 +26,64 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the zoo and the peers are not installed
 
-OURS = "attnspec"
 DTYPES = ("float32", "bfloat16", "float16")
 QUICK = 60
 CORRECT = ""
+PEERS = "peers"
+ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
+OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
+               "pyspec", "certify/properties", "certify/budget.py")  # fmt: skip
 # What the record of a call cannot say: it has no soft cap, and a call that breaks its contract is not a call.
 OUR_GAPS = frozenset({"softcap", "refusals"})
 
 Row = dict[str, Any]
+
+
+@cache
+def sources(part: str) -> str:
+    """Digest of the files that a row of this part came from."""
+    digest = hashlib.sha256()
+    for pattern in (*ZOO_SOURCES, *(("bench/peers",) if part == PEERS else OUR_SOURCES)):
+        for place in sorted(ROOT.glob(pattern)):
+            for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+                digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def judge_ours(name: str, dtype: str, seed: int, quick: bool) -> Row:
+    """The first refutation of a bug; for the correct kernel, all refutations."""
+    from tests.mutants.catalogue import BY_NAME
+    from tests.mutants.hunt import Bench, check, deck, hunt
+    from tests.mutants.subject import ZooSubject
+
+    bug = BY_NAME.get(name)
+    gaps = sorted(bug.needs & OUR_GAPS) if bug else []
+    if gaps:
+        return {"na": f"no {', '.join(gaps)}"}
+    subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)[: QUICK if quick else None]
+    if name == CORRECT:
+        bench = Bench(subject, subject.ledger)
+        alarms = [[c.prop.id, c.index] for c in cards if check(c, bench).status == "refuted"]
+        return {"case": None, "seconds": None, "why": None, "tried": len(cards), "alarms": alarms}
+    hit = hunt(subject, cards, time.process_time)
+    if hit is None:
+        return {"case": None, "seconds": None, "why": None, "tried": len(cards)}
+    return {"case": hit.cases, "seconds": round(hit.seconds, 4), "why": hit.property}
+
+
+def judge_peers(name: str, dtype: str, alarmed: dict[str, frozenset[int]]) -> Row:
+    """By rule, the first case that rejects a bug; for the correct kernel, all of them. Alarmed cases do not count."""
+    from bench.peers import RULES
+    from bench.peers.model import beyond
+    from tests.mutants.catalogue import BY_NAME
+
+    bug, seen = BY_NAME.get(name), {}
+    for rule in RULES:
+        reason = beyond(rule, bug, dtype) if bug else (None if dtype in rule.dtypes else f"not run in {dtype}")
+        seen[rule.id] = (
+            {"na": reason} if reason else judge_peer(rule.id, name, dtype, alarmed.get(rule.id, frozenset()))
+        )
+    return seen
 
 
 @cache
@@ -44,38 +95,8 @@ def peer_cases(rule_id: str, dtype: str) -> tuple[Any, ...]:
     return rule.cases(dtype, 0) + rule.cases(dtype, 1)
 
 
-def our_deck(dtype: str, seed: int, quick: bool) -> tuple[Any, ...]:
-    """The campaign's cases in dealing order."""
-    from tests.mutants.hunt import deck
-
-    return deck(dtype, seed)[: QUICK if quick else None]
-
-
-def judge_ours(name: str, dtype: str, seeds: int, quick: bool) -> Row:
-    """The first refutation of each seed; for the correct kernel, all refutations."""
-    from tests.mutants.hunt import Bench, check, hunt
-    from tests.mutants.subject import ZooSubject
-
-    subject = ZooSubject(frozenset({name} - {CORRECT}))
-    found: Row = {"cases": [], "seconds": [], "by": [], "tried": 0, "alarms": []}
-    for seed in range(seeds):
-        cards = our_deck(dtype, seed, quick)
-        found["tried"] += len(cards)
-        if name == CORRECT:
-            bench = Bench(subject, subject.ledger)
-            for card in cards:
-                if check(card, bench).status == "refuted":
-                    found["alarms"].append([seed, card.prop.id, card.index])
-            continue
-        hit = hunt(subject, cards, time.process_time)
-        found["cases"].append(None if hit is None else hit.cases)
-        found["seconds"].append(None if hit is None else round(hit.seconds, 4))
-        found["by"].append(None if hit is None else hit.property)
-    return found
-
-
 def judge_peer(rule_id: str, name: str, dtype: str, alarmed: frozenset[int]) -> Row:
-    """The first case that rejects; for the correct kernel, all of them. Cases in `alarmed` do not count."""
+    """One rule of `judge_peers`."""
     from bench.peers.model import Kernel, verdict
 
     cases, kernel = peer_cases(rule_id, dtype), Kernel(frozenset({name} - {CORRECT}))
@@ -88,64 +109,48 @@ def judge_peer(rule_id: str, name: str, dtype: str, alarmed: frozenset[int]) -> 
             return {"case": number + 1, "why": found[1], "seconds": round(time.process_time() - start, 4)}
         if found is not None:
             alarms.append([number, found[1]])
-    return {"case": None, "seconds": None, "tried": len(cases), "alarms": alarms}
+    return {"case": None, "seconds": None, "why": None, "tried": len(cases), "alarms": alarms}
 
 
-def judge_all(name: str, dtype: str, seeds: int, quick: bool, alarmed: dict[str, frozenset[int]]) -> Row:
-    """One row: a bug, or the correct kernel, in one storage type against everybody."""
-    from bench.peers import RULES
-    from bench.peers.model import beyond
-    from tests.mutants.catalogue import BY_NAME
-
-    bug = BY_NAME.get(name)
-    row: Row = {"mutant": name, "dtype": dtype, "seeds": seeds, "quick": quick, "rules": {}}
-    gaps = sorted(bug.needs & OUR_GAPS) if bug else []
-    row["rules"][OURS] = {"na": f"no {', '.join(gaps)}"} if gaps else judge_ours(name, dtype, seeds, quick)
-    for rule in RULES:
-        reason = beyond(rule, bug, dtype) if bug else (None if dtype in rule.dtypes else f"not run in {dtype}")
-        seen = {"na": reason} if reason else judge_peer(rule.id, name, dtype, alarmed.get(rule.id, frozenset()))
-        row["rules"][rule.id] = seen
-    return row
-
-
-def run_shard(dtype: str, names: list[str], seeds: int, quick: bool, state: str | None, known: list[Row]) -> list[Row]:
-    """The rows of one storage type, the correct kernel first; each is appended to the state file when done."""
+def run_shard(dtype: str, part: str, names: list[str], quick: bool, state: str | None, known: list[Row]) -> list[Row]:
+    """The rows of one storage type and part, the correct kernel first; each is written to the state file when done."""
     import torch
 
     torch.set_num_threads(1)
-    rows = [r for r in known if r["dtype"] == dtype]
+    rows = [r for r in known if (r["dtype"], r["part"]) == (dtype, part)]
     done = {r["mutant"] for r in rows}
     for name in (CORRECT, *names):
-        if name not in done:
-            alarmed = alarmed_cases(rows)
-            rows.append(judge_all(name, dtype, seeds, quick, alarmed))
-            if state is not None:
-                with open(state, "a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+        if name in done:
+            continue
+        row: Row = {"mutant": name, "dtype": dtype, "part": part, "quick": quick, "sources": sources(part)}
+        if part == PEERS:
+            row["seen"] = judge_peers(name, dtype, alarmed_cases(rows))
+        else:
+            row["seen"] = judge_ours(name, dtype, int(part.removeprefix("seed ")), quick)
+        rows.append(row)
+        if state is not None:
+            with open(state, "a") as file:
+                file.write(json.dumps(row) + "\n")
     return rows
 
 
 def alarmed_cases(rows: list[Row]) -> dict[str, frozenset[int]]:
     """By peer, the cases that reject the correct kernel."""
-    correct = next((r for r in rows if r["mutant"] == CORRECT), None)
-    if correct is None:
-        return {}
-    return {
-        rule: frozenset(n for n, _ in seen.get("alarms", ())) for rule, seen in correct["rules"].items() if rule != OURS
-    }
+    correct = next((r["seen"] for r in rows if r["mutant"] == CORRECT), {})
+    return {rule: frozenset(n for n, _ in seen.get("alarms", ())) for rule, seen in correct.items()}
 
 
-def known_rows(state: Path | None, seeds: int, quick: bool) -> list[Row]:
-    """Rows of an earlier run with the same options; a line cut short by an interrupt is dropped."""
-    rows = []
+def known_rows(state: Path | None, quick: bool) -> list[Row]:
+    """Rows of an earlier run from the same sources; a line cut short by an interrupt is dropped."""
+    rows: dict[tuple[str, str, str], Row] = {}
     for line in state.read_text().splitlines() if state is not None and state.exists() else ():
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if (row["seeds"], row["quick"]) == (seeds, quick):
-            rows.append(row)
-    return rows
+        if row["quick"] == quick and row["sources"] == sources(row["part"]):
+            rows[row["mutant"], row["dtype"], row["part"]] = row
+    return list(rows.values())
 
 
 @click.command(help=__doc__)
@@ -162,16 +167,17 @@ def main(
     from bench.power_report import show, write_docs
     from tests.mutants.catalogue import live
 
-    seeds = 1 if quick else seeds
-    known, start = known_rows(state, seeds, quick), time.perf_counter()
+    known, start = known_rows(state, quick), time.perf_counter()
+    parts = [PEERS, *(f"seed {n}" for n in range(1 if quick else seeds))]
     rows: list[Row] = []
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
         shards = [
             pool.submit(
-                run_shard, dtype,
+                run_shard, dtype, part,
                 [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, pattern)],
-                seeds, quick, str(state) if state else None, known,
+                quick, str(state) if state else None, known,
             )
+            for part in parts
             for dtype in dtypes
         ]  # fmt: skip
         for shard in as_completed(shards):
@@ -179,7 +185,7 @@ def main(
     rows = [r for r in rows if not r["mutant"] or fnmatch.fnmatch(r["mutant"], pattern)]
     alarms = show(rows)
     if write:
-        write_docs(rows, ROOT / "docs", time.perf_counter() - start, jobs)
+        write_docs(rows, ROOT / "docs", time.perf_counter() - start, sys.argv[1:])
     sys.exit(1 if alarms else 0)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 OURS = "attnspec"
+PEERS = "peers"
 Row = dict[str, Any]
 
 
@@ -32,13 +33,27 @@ class Score:
     seconds: tuple[float, float] | None
 
 
-def hit(seen: Row) -> tuple[list[float], list[float]] | None:
-    """Cases and seconds of a kill, one for each seed; None where some seed had none."""
-    if "na" in seen:
-        return None
-    if "cases" in seen:
-        return None if None in seen["cases"] or not seen["cases"] else (seen["cases"], seen["seconds"])
-    return None if seen["case"] is None else ([seen["case"]], [seen["seconds"]])
+def seen_by(rows: list[Row], rule: str, dtype: str, mutant: str) -> list[Row]:
+    """What a rule saw of a bug, one record for each seed of ours; none where nothing was run."""
+    parts = [r for r in rows if (r["dtype"], r["mutant"]) == (dtype, mutant)]
+    if rule == OURS:
+        return [r["seen"] for r in parts if r["part"] != PEERS]
+    return [r["seen"][rule] for r in parts if r["part"] == PEERS]
+
+
+def hit(seen: list[Row]) -> bool:
+    """Was the bug killed, by us on every seed?"""
+    return bool(seen) and all(s.get("case") is not None for s in seen)
+
+
+def applies(seen: list[Row]) -> bool:
+    """Can the interface express the bug?"""
+    return bool(seen) and all("na" not in s for s in seen)
+
+
+def mutants_of(rows: list[Row], dtype: str | None = None) -> list[str]:
+    """Bugs judged (in a storage type), by name."""
+    return sorted({r["mutant"] for r in rows if r["mutant"] and dtype in (None, r["dtype"])})
 
 
 def spread(values: list[float]) -> tuple[float, float] | None:
@@ -48,19 +63,19 @@ def spread(values: list[float]) -> tuple[float, float] | None:
 
 def score(rows: list[Row], rule: str, dtype: str) -> Score | None:
     """The rule's score in a storage type, or None where it is not run there."""
-    correct = next((r["rules"][rule] for r in rows if r["dtype"] == dtype and not r["mutant"]), None)
-    if correct is None or "na" in correct:
+    correct = seen_by(rows, rule, dtype, "")
+    if not applies(correct):
         return None
-    mutants = [r["rules"][rule] for r in rows if r["dtype"] == dtype and r["mutant"]]
-    hits = [h for seen in mutants if (h := hit(seen)) is not None]
+    mutants = [seen_by(rows, rule, dtype, name) for name in mutants_of(rows, dtype)]
+    hits = [seen for seen in mutants if hit(seen)]
     return Score(
         kills=len(hits),
-        applicable=sum("na" not in seen for seen in mutants),
+        applicable=sum(applies(seen) for seen in mutants),
         live=len(mutants),
-        alarms=len(correct["alarms"]),
-        tried=correct["tried"],
-        cases=spread([c for cases, _ in hits for c in cases]),
-        seconds=spread([s for _, seconds in hits for s in seconds]),
+        alarms=sum(len(s["alarms"]) for s in correct),
+        tried=sum(s["tried"] for s in correct),
+        cases=spread([s["case"] for seen in hits for s in seen]),
+        seconds=spread([s["seconds"] for seen in hits for s in seen]),
     )
 
 
@@ -112,21 +127,23 @@ def pair(values: tuple[float, float] | None, how: str) -> str:
 
 def caught_by_nobody_else(rows: list[Row]) -> list[str]:
     """Bugs that we kill in some storage type and no peer rejects in any."""
-    ours, theirs = set(), set()
-    for row in rows:
-        for rule, seen in row["rules"].items():
-            if row["mutant"] and hit(seen) is not None:
-                (ours if rule == OURS else theirs).add(row["mutant"])
-    return sorted(ours - theirs)
+    killed: dict[str, set[str]] = {rule: set() for rule in titles()}
+    for dtype in dtypes_of(rows):
+        for name in mutants_of(rows, dtype):
+            for rule, names in killed.items():
+                if hit(seen_by(rows, rule, dtype, name)):
+                    names.add(name)
+    return sorted(killed.pop(OURS) - set().union(*killed.values()))
 
 
 def our_misses(rows: list[Row]) -> list[tuple[str, str]]:
     """(bug, storage type) that acts, that we can express, and that some seed did not kill."""
-    return sorted(
-        (r["mutant"], r["dtype"])
-        for r in rows
-        if r["mutant"] and "na" not in r["rules"][OURS] and hit(r["rules"][OURS]) is None
-    )
+    return [
+        (name, dtype)
+        for dtype in dtypes_of(rows)
+        for name in mutants_of(rows, dtype)
+        if applies(seen := seen_by(rows, OURS, dtype, name)) and not hit(seen)
+    ]
 
 
 def machine() -> str:
@@ -146,30 +163,30 @@ def read(path: str) -> list[str]:
         return []
 
 
-def write_docs(rows: list[Row], folder: Path, seconds: float, jobs: int) -> None:
+def write_docs(rows: list[Row], folder: Path, seconds: float, options: list[str]) -> None:
     """docs/POWER.md and docs/power.svg."""
     from bench.power_plot import plot
 
     folder.mkdir(exist_ok=True)
-    (folder / "POWER.md").write_text(page(rows, seconds, jobs))
+    (folder / "POWER.md").write_text(page(rows, seconds, options))
     plot(rows, folder / "power.svg")
 
 
-def page(rows: list[Row], seconds: float, jobs: int) -> str:
+def page(rows: list[Row], seconds: float, options: list[str]) -> str:
     """The whole page."""
     from bench.peers import RULES
     from tests.mutants.catalogue import BY_NAME, equivalents, live
 
-    seeds = rows[0]["seeds"]
-    dtypes = dtypes_of(rows)
-    mutants = {r["mutant"] for r in rows if r["mutant"]}
+    seeds = len({r["part"] for r in rows} - {PEERS})
+    dtypes, mutants = dtypes_of(rows), mutants_of(rows)
+    pairs = sum(len(mutants_of(rows, d)) for d in dtypes)
     tried = sum(s.tried for d in dtypes if (s := score(rows, OURS, d)) is not None)
     alarms = sum(s.alarms for d in dtypes if (s := score(rows, OURS, d)) is not None)
     lines = [
         "# Power: what each way of testing catches",
         "",
         f"{len(mutants)} planted bugs of one correct tiled kernel ([tests/mutants](../tests/mutants)), each in every "
-        f"storage type in which it acts: {sum(1 for r in rows if r['mutant'])} pairs. Every rule judges the same "
+        f"storage type in which it acts: {pairs} pairs. Every rule judges the same "
         "kernel in one run: ours on the cases that `certify run --profile pr` draws, each peer's on its own data, "
         f"shapes, reference and tolerance. The correct kernel is judged on the same cases: **{alarms} false alarms in "
         f"{tried} cases** of ours. A case that rejects the correct kernel counts as a false alarm and rejects no bug.",
@@ -210,7 +227,7 @@ def page(rows: list[Row], seconds: float, jobs: int) -> str:
     lines += ["", "## What this suite did not kill", ""]
     missed = our_misses(rows)
     lines += [f"- `{n}` in {d}: {missed_how(rows, n, d)}" for n, d in missed] or ["Nothing that its calls can express."]
-    beyond = sorted({(r["mutant"], r["rules"][OURS]["na"]) for r in rows if "na" in r["rules"][OURS]})
+    beyond = sorted({(r["mutant"], r["seen"]["na"]) for r in rows if r["part"] != PEERS and "na" in r["seen"]})
     lines += [
         "",
         "Not expressible in our calls: " + ("; ".join(f"`{n}` ({why})" for n, why in beyond) or "nothing") + ".",
@@ -232,29 +249,36 @@ def page(rows: list[Row], seconds: float, jobs: int) -> str:
         "",
         "## How this page was made",
         "",
-        f"`python bench/power.py --seeds {seeds} --jobs {jobs} --write` on {datetime.date.today().isoformat()}: "
-        f"{machine()}. Last run {seconds:.0f} s.",
+        f"`python bench/power.py {' '.join(shown(options))}`, {datetime.date.today().isoformat()}, on {machine()}. "
+        + ("Resumed" if "--state" in options else f"It took {seconds:.0f} s")
+        + "; the machine did other work meanwhile.",
         "",
     ]
     return "\n".join(lines)
 
 
+def shown(options: list[str]) -> list[str]:
+    """The options that decide the result: not where the state was kept."""
+    cut = options.index("--state") if "--state" in options else len(options)
+    return options[:cut] + options[cut + 2 :]
+
+
 def killers(rows: list[Row], name: str) -> str:
     """The properties that killed a bug first, and the median case over storage types and seeds."""
-    ours = [r["rules"][OURS] for r in rows if r["mutant"] == name and "na" not in r["rules"][OURS]]
-    by = sorted({p for seen in ours for p in seen["by"] if p})
-    counts = [c for seen in ours for c in seen["cases"] if c is not None]
-    return f"{', '.join(by)} | {np.median(counts):.0f}"
+    seen = [r["seen"] for r in rows if r["mutant"] == name and r["part"] != PEERS]
+    by = sorted({s["why"] for s in seen if s.get("case") is not None})
+    return f"{', '.join(by)} | {np.median([s['case'] for s in seen if s.get('case') is not None]):.0f}"
 
 
 def able(rows: list[Row], name: str) -> str:
     """How many peers could have expressed the bug in some storage type."""
-    rules = {p for r in rows if r["mutant"] == name for p, seen in r["rules"].items() if p != OURS and "na" not in seen}
+    seen = [r["seen"] for r in rows if r["mutant"] == name and r["part"] == PEERS]
+    rules = {rule for by_rule in seen for rule, s in by_rule.items() if "na" not in s}
     return f"{len(rules)} of {len(titles()) - 1}"
 
 
 def missed_how(rows: list[Row], name: str, dtype: str) -> str:
     """On how many seeds, in how many cases."""
-    seen = next(r["rules"][OURS] for r in rows if r["mutant"] == name and r["dtype"] == dtype)
-    lost = sum(c is None for c in seen["cases"])
-    return f"{lost} of {len(seen['cases'])} seeds, {seen['tried']} cases in all"
+    seen = seen_by(rows, OURS, dtype, name)
+    lost = [s for s in seen if s["case"] is None]
+    return f"{len(lost)} of {len(seen)} seeds, {sum(s['tried'] for s in lost)} cases"

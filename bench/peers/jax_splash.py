@@ -37,9 +37,11 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
         queries, keys = rng.choice((64, 128)), rng.choice((64, 128, 192))
         row, key = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
         kind = ("causal", "local", "random", "full", "causal")[number]
-        mask = None
-        if kind == "causal":
-            mask = key <= row + rng.choice((0, keys // 2))
+        mask, options = None, {}
+        if kind == "causal" and number == 0:
+            options = {"is_causal": True}
+        elif kind == "causal":
+            mask = key <= row + keys // 2
         elif kind == "local":
             offset = rng.randrange(keys // 2)
             mask = (key - row - offset).abs() <= rng.choice((32, 100))
@@ -48,7 +50,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
         if mask is not None:
             mask[~mask.any(-1), 0] = True
         heads = rng.choice(((2, 2), (4, 2)))
-        call = call_of(seed * 100 + number, DTYPES[dtype], uniform, (1, heads, queries, keys, 64), mask=mask)
+        call = call_of(seed * 100 + number, DTYPES[dtype], uniform, (1, heads, queries, keys, 64), mask=mask, **options)
         made.append(compared(f"{kind} ({queries},{keys})", call, close(call)))
     return tuple(made)
 
