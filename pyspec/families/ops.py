@@ -172,8 +172,6 @@ def direction(dom: Domain[Any], a: Any, kinds: np.ndarray, family: Cosine) -> tu
 
 
 def _bounded_direction(dom: BoundDomain, a: Bounded, kinds: np.ndarray, family: Cosine) -> tuple[Bounded, Bounded]:
-    if a.error is not None and a.error.any():
-        raise FamilyError("the cosine family bounds directions of the call's own vectors only")
     fmt, width = _format(dom, "dot"), a.value.shape[-1]
     unit = max(fmt.unit_roundoff, dom.unit)
     with np.errstate(all="ignore"):
@@ -185,17 +183,20 @@ def _bounded_direction(dom: BoundDomain, a: Bounded, kinds: np.ndarray, family: 
         # A square, or a partial sum, may be flushed to zero: that moves the sum by at most `tiny` each.
         flushed = (width + 1) * fmt.tiny / np.where(length == 0.0, 1.0, length * length)
         relative = np.expm1(roundings / (1.0 - unit)) * (1.0 + flushed) + flushed
-        broken = ~(flushed < 0.25) | ~(squares * (1.0 + relative) < fmt.largest) | ~(relative < 0.5)
-        broken = broken & (kinds != DEAD)
-        inverse = np.where(kinds == DEAD, 0.0, 1.0 / length)
-        value = np.where(kinds == DEAD, 0.0, a.value / length)
+        # A vector that is off by e in norm has a length off by e, and a direction off by at most 2 e over its length.
+        moved = np.sqrt(np.sum(a.bound * a.bound, axis=-1, keepdims=True)) / np.where(length == 0.0, 1.0, length)
+        relative = relative + moved * (1.0 + relative)
+        small = (flushed < 0.25) & (moved < 0.25) & (relative < 0.5)
+        broken = ~(small & (squares * (1.0 + relative) < fmt.largest) & (length > 0.0)) & (kinds != DEAD)
+        inverse = np.nan_to_num(np.where(kinds == DEAD, 0.0, 1.0 / length), posinf=0.0)
+        value = np.nan_to_num(np.where(kinds == DEAD, 0.0, a.value / length), posinf=0.0, neginf=0.0)
         # The relative error of an inverse is at most e / (1 - e).
         relative = np.where(broken, np.inf, relative / (1.0 - np.minimum(relative, 0.5)))
-        error = np.where(kinds == DEAD, 0.0, relative * np.abs(value) + 4 * fmt.tiny)
+        error = np.where(kinds == DEAD, 0.0, relative * np.abs(value) + 2.0 * moved * (1.0 + relative) + 4 * fmt.tiny)
         # A direction has no entry beyond one, in exact arithmetic; a kernel may pass it by its error only.
-        error = np.where(np.isnan(error), np.inf, error)
+        error = np.where(np.isnan(error) | broken, np.inf, error)
         inverse_error = np.where(kinds == DEAD, 0.0, relative * inverse + 4 * fmt.tiny)
-        inverse_error = np.where(np.isnan(inverse_error) | (inverse >= fmt.largest), np.inf, inverse_error)
+        inverse_error = np.where(np.isnan(inverse_error) | broken | (inverse >= fmt.largest), np.inf, inverse_error)
         if family.zero_norm == "clamp":
             # Where the length may fall on either side of the clamp, so may the derivative.
             near = np.abs(np.sqrt(squares) - family.epsilon) <= 2.0 * relative * (np.sqrt(squares) + family.epsilon)

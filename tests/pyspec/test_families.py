@@ -204,13 +204,16 @@ def _score(family: Family, p: dict[str, np.ndarray], h: int, q: np.ndarray, k: n
     return (q * k).sum(dtype=kind)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_kernel_in_float32_stays_within_its_bound(name: str) -> None:
+def test_a_kernel_that_rounds_every_operation_stays_within_its_bound(name: str, dtype: str) -> None:
+    ledger = Ledger("everything-rounds", dtype, dtype, stores=("output",))
     worst = 0.0
     for seed in range(12):
-        call = drawn(seed, name)
-        bound = family_bounds(call, named_ledgers("float32")["math"])["output"]
-        judged = FamilyOracle(call).judge("output", one_by_one(call, "float32")["output"], bound)
+        call = drawn(seed, name, dtype=dtype)
+        judged = FamilyOracle(call).judge(
+            "output", one_by_one(call, dtype)["output"], family_bounds(call, ledger)["output"]
+        )
         assert judged.inside, judged
         worst = max(worst, judged.worst)
     # The bound is no blank cheque either.
@@ -260,6 +263,19 @@ def test_zero_sizes_give_empty_or_zero_tensors(name: str, sizes: tuple[int, ...]
         assert value.shape == bound[tensor].shape == oracle.enclosure(tensor)[0].shape
         assert not tensor.startswith("grad") or 0 not in (k, w) or not value.any()
     assert oracle.fast()["grad_query"][0].shape == (b, h, q, d)
+
+
+def test_a_direction_of_subnormal_numbers_has_no_bound_where_a_kernel_may_flush_them() -> None:
+    tiny = 2.0**-130
+    call = make_call(
+        np.full((1, 1, 1, 2), tiny), np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 1)), dtype="bfloat16", scale=1.0
+    )
+    cosine = family_call(call.but(value=np.array([[[[1.0], [2.0]]]])), Cosine())
+    bound = family_bounds(cosine, named_ledgers("bfloat16")["math"])["output"]
+    assert np.isinf(bound).all() or (bound >= 0.5).all()
+    low, high = FamilyOracle(cosine).enclosure("output")
+    assert (low <= 1.5).all()
+    assert (high >= 1.5).all()
 
 
 # cosine: policies, and the ±1 bound
