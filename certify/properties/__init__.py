@@ -12,6 +12,7 @@ from certify.properties import (  # noqa: F401
     rows,
     scores,
     visibility,
+    visibility_hidden,
 )
 from certify.properties.model import Bench, Outcome, Property, registered
 

@@ -1,4 +1,4 @@
-"""What holds of visibility: windows, prefixes, segments, padding, decoding, branches, polarity, and absence.
+"""What holds of relations with a structure: windows, prefixes, segments, padding, decoding, branches.
 
 Each check reads what it needs off the call it is given, so that it stays true of any call made smaller. Half of the
 calls are counting probes: with equal scores and unit-vector values an output counts the visible keys, and one wrong
@@ -16,7 +16,7 @@ from certify.properties.surgery import garbage, take_keys, take_queries, with_ma
 from pyspec import AttentionCall, Visibility
 from pyspec.compiler import compile_visibility
 
-_FORWARD = ("output", "lse", "grad_query")
+FORWARD = ("output", "lse", "grad_query")
 
 
 def counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
@@ -31,16 +31,18 @@ def counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
     )
 
 
-def _half_counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
+def half_counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
     """Every other call becomes a counting probe: one call is checked, and that call is the counter-example."""
     return counting(call, keep_bias=keep_bias) if call_rng(call, "counting").random() < 0.5 else call
 
 
-def _agrees(call: AttentionCall, bench: Bench) -> Outcome:
+def agrees(call: AttentionCall, bench: Bench) -> Outcome:
+    """Every tensor lies within its bound of the exact one."""
     return agree(call, bench)
 
 
-def _no_scores(call: AttentionCall) -> bool:
+def no_scores(call: AttentionCall) -> bool:
+    """Is there no batch row, head, query or key?"""
     return 0 in call.score_shape
 
 
@@ -51,23 +53,23 @@ def _offset(call: AttentionCall, rng: np.random.Generator) -> int:
 
 
 def _windowed(call: AttentionCall) -> AttentionCall | None:
-    if _no_scores(call):
+    if no_scores(call):
         return None
     a, rng = call.axes, call_rng(call, "window")
     reach = [int(n) for n in rng.integers(0, max(2, min(a.keys, 6)), 2)]
     if rng.random() < 0.5:
         reach[1] = 0
     compiled = compile_visibility(*call.score_shape, window=(reach[0], reach[1]), cache_offset=_offset(call, rng))
-    return _half_counting(with_mask(call, compiled.mask))
+    return half_counting(with_mask(call, compiled.mask))
 
 
 def _prefixed(call: AttentionCall) -> AttentionCall | None:
-    if _no_scores(call):
+    if no_scores(call):
         return None
     a, rng = call.axes, call_rng(call, "prefix")
     length = int(rng.integers(1, a.keys + 1))
     compiled = compile_visibility(*call.score_shape, prefix_length=length, cache_offset=_offset(call, rng))
-    return _half_counting(with_mask(call, compiled.mask))
+    return half_counting(with_mask(call, compiled.mask))
 
 
 def _segmented(call: AttentionCall) -> AttentionCall | None:
@@ -88,13 +90,13 @@ def _segmented(call: AttentionCall) -> AttentionCall | None:
         query_positions=np.arange(a.queries) - np.searchsorted(query, query),
         key_positions=np.arange(a.keys) - np.searchsorted(key, key),
     )
-    return _half_counting(with_mask(call, compiled.mask))
+    return half_counting(with_mask(call, compiled.mask))
 
 
 def _segments(call: AttentionCall, bench: Bench) -> Outcome:
     """The whole agrees, and a row stays as it is when every key that it does not see changes."""
     whole = agree(call, bench)
-    if _no_scores(call):
+    if no_scores(call):
         return whole
     rng = call_rng(call, "other segments")
     row = int(rng.integers(call.axes.queries))
@@ -106,16 +108,16 @@ def _segments(call: AttentionCall, bench: Bench) -> Outcome:
         value=np.where(seen[..., None], call.value, garbage(rng, call.value.shape, call.dtype)),
     )
     bounds = bench.bounds(other)
-    for name in _FORWARD:
+    for name in FORWARD:
         if name in bounds:
             others = np.arange(call.axes.queries) != row
             bounds[name][:, :, others] = np.inf
-    return joined(whole, agree(other, bench, tensors=_FORWARD, against=call, bounds=bounds))
+    return joined(whole, agree(other, bench, tensors=FORWARD, against=call, bounds=bounds))
 
 
 def _padded(call: AttentionCall) -> AttentionCall | None:
     """As many queries as keys; padding on either side or with holes, the same or another in each batch row."""
-    if _no_scores(call):
+    if no_scores(call):
         return None
     size = min(call.axes.queries, call.axes.keys)
     call = take_keys(take_queries(call, np.arange(size)), np.arange(size))
@@ -127,7 +129,7 @@ def _padded(call: AttentionCall) -> AttentionCall | None:
     kind = rng.choice(["right", "left", "holes"])
     valid = {"right": j < length, "left": j >= size - length, "holes": rng.random((len(length), size)) < 0.6}[kind]
     valid[:, int(rng.integers(size))] = True
-    return _half_counting(with_mask(call, compile_visibility(*call.score_shape, key_valid=valid).mask))
+    return half_counting(with_mask(call, compile_visibility(*call.score_shape, key_valid=valid).mask))
 
 
 def _keys_only(call: AttentionCall, bench: Bench) -> Outcome:
@@ -136,34 +138,34 @@ def _keys_only(call: AttentionCall, bench: Bench) -> Outcome:
     kept = np.asarray(call.visible.any(axis=(0, 1, 2)))
     if kept.all() or not kept.any():
         return whole
-    return joined(whole, agree(take_keys(call, np.flatnonzero(kept)), bench, tensors=_FORWARD, against=call))
+    return joined(whole, agree(take_keys(call, np.flatnonzero(kept)), bench, tensors=FORWARD, against=call))
 
 
 def _lower_right(call: AttentionCall) -> AttentionCall | None:
     a = call.axes
-    if _no_scores(call) or a.queries < 2:
+    if no_scores(call) or a.queries < 2:
         return None
     rows = min(a.queries, a.keys)
     # No more queries than keys, so that no row is empty.
     call = take_queries(call, np.arange(a.queries - rows, a.queries))
     compiled = compile_visibility(*call.score_shape, causal=True, alignment="lower_right")
-    return _half_counting(with_mask(call, compiled.mask))
+    return half_counting(with_mask(call, compiled.mask))
 
 
 def _chunks(call: AttentionCall, bench: Bench) -> Outcome:
     """The last queries alone, over the same keys and over a buffer with unused slots, give their rows of the whole."""
     a = call.axes
-    if a.queries < 2 or _no_scores(call):
+    if a.queries < 2 or no_scores(call):
         return Outcome(skipped="fewer than two query rows, or no keys")
     rng = call_rng(call, "chunk")
     rows = np.arange(a.queries - int(rng.integers(1, a.queries)), a.queries)
-    views = {name: (lambda t: t[:, :, rows]) for name in _FORWARD}
+    views = {name: (lambda t: t[:, :, rows]) for name in FORWARD}
     chunk = take_queries(call, rows)
     buffer = _with_unused_slots(chunk, int(rng.integers(1, 5)), rng)
     return joined(
-        agree(call, bench, tensors=_FORWARD),
-        agree(chunk, bench, tensors=_FORWARD, against=call, views=views),
-        agree(buffer, bench, tensors=_FORWARD, against=call, views=views),
+        agree(call, bench, tensors=FORWARD),
+        agree(chunk, bench, tensors=FORWARD, against=call, views=views),
+        agree(buffer, bench, tensors=FORWARD, against=call, views=views),
     )
 
 
@@ -192,20 +194,20 @@ def _with_unused_slots(call: AttentionCall, slots: int, rng: np.random.Generator
 
 def _branching(call: AttentionCall) -> AttentionCall | None:
     """The queries are candidates in a tree, over the keys before their own slots as the cache."""
-    if _no_scores(call):
+    if no_scores(call):
         return None
     count = min(call.axes.queries, call.axes.keys)
     call = take_queries(call, np.arange(count))
     rng = call_rng(call, "tree")
     parents = [int(rng.integers(-1, i)) if i else -1 for i in range(count)]
     compiled = compile_visibility(*call.score_shape, parents=parents)
-    return _half_counting(with_mask(call, compiled.mask))
+    return half_counting(with_mask(call, compiled.mask))
 
 
 def _path_alone(call: AttentionCall, bench: Bench) -> Outcome:
     """One row, over the keys that it sees and no others, is its row of the whole; unmasked where nothing is hidden."""
     whole = agree(call, bench)
-    if _no_scores(call):
+    if no_scores(call):
         return whole
     row = np.array([int(call_rng(call, "path").integers(call.axes.queries))])
     path = take_queries(call, row)
@@ -215,63 +217,8 @@ def _path_alone(call: AttentionCall, bench: Bench) -> Outcome:
     path = take_keys(path, seen)
     if path.visible.all() and path.bias is None:
         path = path.but(encoding="none")
-    views = {name: (lambda t: t[:, :, row]) for name in _FORWARD}
-    return joined(whole, agree(path, bench, tensors=_FORWARD, against=call, views=views))
-
-
-def _sparse(call: AttentionCall) -> AttentionCall | None:
-    """Every row sees one key at least and misses one at least."""
-    a = call.axes
-    if _no_scores(call) or a.keys < 2:
-        return None
-    rng = call_rng(call, "sparse")
-    mask = rng.random(call.score_shape) < rng.choice([0.2, 0.5, 0.8])
-    one, other = (
-        rng.integers(a.keys, size=(*call.score_shape[:3], 1)),
-        rng.integers(1, a.keys, (*call.score_shape[:3], 1)),
-    )
-    np.put_along_axis(mask, one, True, axis=-1)
-    np.put_along_axis(mask, (one + other) % a.keys, False, axis=-1)
-    return with_mask(call, mask)
-
-
-def _told_either_way(call: AttentionCall) -> AttentionCall | None:
-    """As a boolean mask or as zeros and -inf."""
-    found = _sparse(call)
-    if found is None:
-        return None
-    kind = str(call_rng(call, "told").choice(["bool", "additive"]))
-    return _half_counting(found.but(bias=None, encoding=kind))
-
-
-def _rewarded(call: AttentionCall) -> AttentionCall | None:
-    """A bias that prefers exactly the hidden keys."""
-    found = _sparse(call)
-    if found is None:
-        return None
-    rng = call_rng(call, "reward")
-    bias = np.where(found.visible, rng.integers(-2, 3, call.score_shape), rng.choice([7.0, 64.0, 1024.0]))
-    return found.but(bias=bias.astype(np.float64), encoding="additive")
-
-
-def _never_revived(call: AttentionCall, bench: Bench) -> Outcome:
-    """A finite bias on a hidden edge changes nothing, however large, and gets no gradient."""
-    direct = agree(call, bench)
-    if call.bias is None or call.visible.all():
-        return direct
-    whole = np.broadcast_to(call.bias, call.score_shape)
-    other = call.but(bias=np.where(call.visible, whole, call_rng(call, "other reward").choice([-7.0, 0.0, 7.0])))
-    return joined(direct, agree(other, bench, tensors=(*_FORWARD, "grad_key", "grad_value"), against=call))
-
-
-def _far_below(call: AttentionCall) -> AttentionCall | None:
-    """The visible scores of every row lie near -2^15, the hidden ones near 0: every format holds both."""
-    found = _sparse(call)
-    if found is None:
-        return None
-    size = call_rng(call, "depth").choice([2.0**14, 2.0**15])
-    # In a counting probe the bias stays: the query is zero, so the scores are the bias and the softmax is exact.
-    return _half_counting(found.but(bias=np.where(found.visible, -size, 0.0), encoding="additive"), keep_bias=True)
+    views = {name: (lambda t: t[:, :, row]) for name in FORWARD}
+    return joined(whole, agree(path, bench, tensors=FORWARD, against=call, views=views))
 
 
 register(
@@ -279,7 +226,7 @@ register(
         id="window-law",
         claim="A window shows the keys within its reach on either side of the query's position, both ends in.",
         theorem="window_law",
-        check=_agrees,
+        check=agrees,
         prepare=_windowed,
         needs=needs.masks,
         small=True,
@@ -291,7 +238,7 @@ register(
         id="prefix-law",
         claim="A prefix is seen whole by every query, its own included, and what follows it causally.",
         theorem="prefix_law",
-        check=_agrees,
+        check=agrees,
         prepare=_prefixed,
         needs=needs.masks,
         small=True,
@@ -345,41 +292,5 @@ register(
         needs=needs.masks,
         small=True,
         also=("queries_independent", "key_permutation_equivariance", "padding_may_be_cut_off"),
-    )
-)
-register(
-    Property(
-        id="mask-polarity",
-        claim="True in a boolean mask and zero in an additive one mean that the key is visible.",
-        theorem="visibility_composition",
-        check=_agrees,
-        prepare=_told_either_way,
-        needs=needs.masks,
-        small=True,
-        catches=("LLMs-from-scratch#1061",),
-    )
-)
-register(
-    Property(
-        id="bias-never-revives",
-        claim="A finite bias on a hidden key, however large, gives it no weight and gets no gradient.",
-        theorem="masked_weight_zero",
-        check=_never_revived,
-        prepare=_rewarded,
-        needs=needs.bias,
-        small=True,
-        also=("masked_score_gradient_zero", "locality_forward"),
-    )
-)
-register(
-    Property(
-        id="hidden-is-absent",
-        claim="However far below the hidden scores the visible ones lie, hidden keys take no weight.",
-        theorem="masked_weight_zero",
-        check=_agrees,
-        prepare=_far_below,
-        needs=needs.bias,
-        small=True,
-        also=("shift_invariance",),
     )
 )
