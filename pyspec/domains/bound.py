@@ -88,6 +88,8 @@ class BoundDomain(Domain[Bounded]):
 
     def _elementwise(self, stage: str, value: np.ndarray, error: np.ndarray) -> Bounded:
         error = self._rounded(value, error, self.compute)
+        if not error.max(initial=0.0) < np.inf:
+            value = np.nan_to_num(value, posinf=0.0, neginf=0.0)
         return self._stored(stage, value, error)
 
     # products and sums

@@ -79,8 +79,15 @@ class LegalKernel:
     def exp(self, x: np.ndarray) -> np.ndarray:
         """exp with as much error as the ledger admits (numpy's own takes two of the roundings)."""
         room = max(self.ledger.exp_error - 2.0, 0.0)
-        wrong = 1.0 + self.unit * room * self.rng.uniform(-1.0, 1.0, size=x.shape)
-        return self.rounded(np.exp(x.astype(np.float64)) * wrong)
+        further = max(self.ledger.exp_argument_roundings - 1.0, 0.0)
+        x = x.astype(np.float64)
+        if self.rng.integers(2):
+            # All that is allowed, in one direction or the other: as two keys of one row may well have it.
+            first, second = self.rng.choice([-1.0, 1.0], size=(2, *x.shape))
+        else:
+            first, second = self.rng.uniform(-1.0, 1.0, size=(2, *x.shape))
+        finite = np.where(np.isfinite(x), x, 0.0)
+        return self.rounded(np.exp(x + self.unit * further * finite * first) * (1.0 + self.unit * room * second))
 
     # attention
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, make_call
+from pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, evaluate, make_call
 from pyspec.domain import STAGES
+from pyspec.domains import BoundDomain
 from pyspec.formats import FORMATS, round_to
 from pyspec.ledger import every_operation_stored, flash, named_ledgers, one_precision
 from tests.pyspec.draws import PROFILES, draw
@@ -167,6 +168,25 @@ def test_numerators_of_a_late_normaliser_overflow() -> None:
     assert outside(call, kernel.run(call), online) == []
     # Where the weights are stored, and so normalised first, nothing overflows and the claim stands.
     assert np.isfinite(bounds(call, every_operation_stored("float32"))["output"]).all()
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("through", ["product", "scale", "bias"])
+def test_scores_that_overflow_float64(sign: float, through: str) -> None:
+    """The only visible score is infinite in every float64 kernel, and in this module's own arithmetic."""
+    choices = {"product": (1e308, 1.0, 0.0), "scale": (1e308, 3.0, 0.0), "bias": (1.7e308, 1.0, 1e308)}
+    query, scale, bias = choices[through]
+    call = make_call(
+        np.full((1, 1, 1, 2), query / 1e8), np.full((1, 1, 1, 2), sign * 1e8 if through == "product" else sign * 5e7),
+        np.ones((1, 1, 1, 1)), dtype="float64", scale=scale, bias=np.full((1, 1, 1, 1), sign * bias),
+        encoding="additive", grad_output=np.ones((1, 1, 1, 1)),
+    )  # fmt: skip
+    ledger = flash("float64", gradient_tile=None, key_tile=1)
+    allowed = bounds(call, ledger)
+    assert np.isinf(allowed["lse"]).all()
+    assert np.isinf(allowed["output"]).all()
+    assert np.isfinite(evaluate(BoundDomain(ledger), call)["output"].value).all()
+    assert outside(call, LegalKernel(ledger, np.random.default_rng(0)).run(call), ledger) == []
 
 
 def test_a_multiplier_is_rounded_too() -> None:
