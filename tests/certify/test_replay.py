@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from certify.certificate import ProofRecord
 from certify.counterexample import CounterExample, read_counterexample, write_counterexample
 from certify.errors import UsageError
 from certify.report.text import refutation
@@ -137,3 +139,14 @@ def test_a_folder_of_ones_own_is_named_in_the_command(certify: Certify) -> None:
     (line,) = [text for text in result.output.splitlines() if text.startswith("certify replay")]
     assert line.endswith(" --out 'my evidence'")
     assert certify("replay", line.split()[2], "--out", "my evidence", parts=wrong).exit_code == 1
+
+
+def test_proofs_that_are_not_current_stop_a_run_but_not_a_replay(certify: Certify, found: CounterExample) -> None:
+    def stale() -> ProofRecord:
+        raise UsageError("spec/ has changed since its proofs were compiled: run `make proofs`")
+
+    world = replace(parts(Fake(change=fakes.doubled_when_two_keys)), proofs=stale)
+    result = certify(*RUN, parts=world)
+    assert result.exit_code == 2
+    assert result.stderr == "certify: spec/ has changed since its proofs were compiled: run `make proofs`\n"
+    assert certify("replay", found.id, parts=world).exit_code == 1
