@@ -28,6 +28,7 @@ LEDGERS = {
 def outside(call: AttentionCall, seen: dict[str, np.ndarray], ledger: Ledger) -> list[str]:
     """Tensors that the ledger refutes, each with its error over its bound."""
     allowed, oracle = bounds(call, ledger), Oracle(call)
+    assert all((allowed[name] >= 0).all() for name in seen), "a bound that is no number, or negative"
     judged = [oracle.judge(name, seen[name], allowed[name]) for name in seen]
     return [f"{j.tensor}{j.index} {j.observed!r} is {j.worst:.4g} x the bound" for j in judged if not j.inside]
 
@@ -297,6 +298,16 @@ def test_what_no_key_reaches_is_exact() -> None:
     assert (allowed["grad_key"][0, 0, 2] <= tiny).all()
     assert (allowed["grad_value"][0, 0, 2] <= tiny).all()
     assert (allowed["grad_query"][0, 0, 1] <= tiny).all()
+
+
+def test_roundings_after_each_tile_compound() -> None:
+    """One term, rounded again after each of 64 tiles: (1 + u)^64 - 1, which is more than 64 u."""
+    grad = np.zeros((1, 1, 64, 1))
+    grad[0, 0, 0, 0] = 1.0
+    zeros = np.zeros((1, 1, 64, 1))
+    call = make_call(zeros, zeros[:, :, :1], np.ones((1, 1, 1, 1)), dtype="bfloat16", grad_output=grad)
+    allowed = bounds(call, flash("bfloat16", gradient_tile=1, key_tile=1))["grad_value"].item()
+    assert allowed >= (1 + 2.0**-8) ** 64 - 1 > 64 * 2.0**-8
 
 
 def test_bounds_want_a_ledger() -> None:
