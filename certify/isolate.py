@@ -9,13 +9,14 @@ import os
 import signal
 import weakref
 from collections.abc import Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 
 from certify.errors import OwnFault, UsageError
-from certify.subject import Capabilities, Observation
+from certify.subject import Capabilities, KnownDivergence, Observation
 from certify.worker import ERRORS, WORKER_ENDED, ending, serve
 from pyspec import AttentionCall, Ledger
 
@@ -51,6 +52,7 @@ class IsolatedSubject:
         self._name: str = about["name"]
         self._capabilities: Capabilities = about["capabilities"]
         self._identity: dict[str, str] = about["identity"]
+        self._known: tuple[tuple[str, str, str], ...] = about["known"]
 
     @property
     def name(self) -> str:
@@ -66,6 +68,16 @@ class IsolatedSubject:
     def capabilities(self) -> Capabilities:
         """What the subject inside claims to support."""
         return self._capabilities
+
+    @property
+    def known_divergences(self) -> tuple[KnownDivergence, ...]:
+        """What the subject inside lists; whether a call meets one is asked of it there."""
+        return tuple(
+            KnownDivergence(*words, meets=partial(self._meets, number)) for number, words in enumerate(self._known)
+        )
+
+    def _meets(self, number: int, call: AttentionCall) -> bool:
+        return bool(self._must("meets", (number, call)))
 
     def identity(self) -> dict[str, str]:
         """What the subject inside says it is."""

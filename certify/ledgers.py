@@ -29,7 +29,7 @@ def ledger_from_data(data: Mapping[str, Any], where: str) -> Ledger:
         expected = f"expected some of {', '.join(fields)}"
         raise UsageError(f"{where}: unknown ledger field {unknown[0]!r}{did_you_mean(unknown[0], fields)}: {expected}")
     values = dict(data)
-    for name in ("exp_error", "exp_argument_roundings"):
+    for name in ("exp_error", "exp_argument_roundings", "tanh_error"):
         if name in values and (isinstance(values[name], bool) or not isinstance(values[name], int | float)):
             raise UsageError(f"{where}: {name} = {values[name]!r}: expected a number")
         if not math.isfinite(values.get(name, 0)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from certify.certificate import ProofRecord, PropertyRecord
@@ -25,10 +26,20 @@ def not_claimed(
         unclaimed = [text for held, text in _claims(subject) if not held]
         if unclaimed:
             yield f"The subject does not claim, and was not held to: {', '.join(unclaimed)}."
+    for reason, count in left_out_as_known(rows).items():
+        yield f"Left out of the claim in {count} cases: {reason}."
     for state, text in (("not_run", "No case could be tested of"), ("not_covered", "Outside the subject's claim:")):
         names = sorted({row.id for row in rows if row.state == state})
         if names:
             yield f"{text} {', '.join(names)}."
+
+
+def left_out_as_known(rows: Sequence[PropertyRecord]) -> dict[str, int]:
+    """Cases not covered because the subject lists them as a known divergence, by reason."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update({r: n for r, n in row.not_covered.items() if r.startswith("known divergence ")})
+    return dict(sorted(found.items()))
 
 
 def _claims(subject: Subject) -> tuple[tuple[bool, str], ...]:

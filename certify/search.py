@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from certify.properties.model import Bench, Outcome, Property
 from pyspec import AttentionCall
 
 # Reasons that lie in what the subject claims, not in the call: see certify.subject.uncovered.
-_NOT_CLAIMED = " not claimed"
+_NOT_CLAIMED = re.compile(r" not claimed|^known divergence ")
 
 # Labels of a call's origin that number it instead of classing it.
 _NUMBERS = frozenset({"seed", "index", "fill_seed"})
@@ -66,7 +67,7 @@ def judged(index: int, call: AttentionCall, outcome: Outcome) -> Case:
     if outcome.refuted:
         return Case(index, "refuted", None, call, outcome)
     if outcome.skipped is not None:
-        status: CaseStatus = "not_covered" if _NOT_CLAIMED in outcome.skipped else "skipped"
+        status: CaseStatus = "not_covered" if _NOT_CLAIMED.search(outcome.skipped) else "skipped"
         return Case(index, status, outcome.skipped, call, outcome)
     if outcome.judgements and all(j.tensor in outcome.vacuous for j in outcome.judgements):
         return Case(index, "vacuous", "every bound was as wide as the tensor itself", call, outcome)

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from certify.errors import CertifyError, MissingDevice, OwnFault, UsageError
+from certify.subject import KnownDivergence
 from pyspec import AttentionCall
 
 # Kinds of message, besides "ok", "error" and the names of ERRORS.
@@ -41,7 +42,12 @@ def serve(pipe: Connection, spec: str, device: str, parent: int, forks: bool) ->
         from certify.subjects import load_subject
 
         subject = load_subject(spec, device)
-        about = {"name": subject.name, "capabilities": subject.capabilities, "identity": subject.identity()}
+        about = {
+            "name": subject.name,
+            "capabilities": subject.capabilities,
+            "identity": subject.identity(),
+            "known": tuple((d.name, d.reason, d.finding) for d in _known(subject)),
+        }
         pipe.send(("ok", about))
     except CertifyError as error:
         pipe.send((_error_kind(error), str(error)))
@@ -96,7 +102,14 @@ def _answer(subject: Any, what: str, argument: Any) -> Any:
     if what == "run":
         call, raw = argument
         return subject.run(_frozen(call), raw)
+    if what == "meets":
+        number, call = argument
+        return _known(subject)[number].meets(_frozen(call))
     return subject.snippet(_frozen(argument)) if what == "snippet" else subject.ledger(argument)
+
+
+def _known(subject: Any) -> tuple[KnownDivergence, ...]:
+    return getattr(subject, "known_divergences", ())
 
 
 def _frozen(call: AttentionCall) -> AttentionCall:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from certify.certificate import LETTERS, Certificate, PropertyRecord
 from certify.numbers import ratio_text
+from certify.scope import left_out_as_known
 
 STYLES = {
     "held": "green",
@@ -65,6 +66,8 @@ def facts(certificate: Certificate) -> Iterator[str]:
     stored = certificate.stored
     if stored.hold_now:
         yield f"stored counter-examples that hold now: {', '.join(stored.hold_now)}"
+    for reason, count in left_out_as_known(certificate.properties).items():
+        yield f"left out in {count} cases: {reason}"
     for w in certificate.waivers:
         yield f"waived: {w.property} ({w.dtype}), owner {w.owner}, until {w.expires}: {w.reason}"
     for warning in certificate.warnings:

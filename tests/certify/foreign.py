@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
+from certify.subject import Capabilities, KnownDivergence, Observation
 from certify.subjects.numpy_reference import NumpyReference
 from pyspec import AttentionCall, Ledger
 
@@ -27,6 +27,17 @@ class Foreign:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities()
+
+    @property
+    def known_divergences(self) -> tuple[KnownDivergence, ...]:
+        if self.does != "wrong":
+            return ()
+        here = os.getpid()
+        return (
+            KnownDivergence(
+                "off by one", "one is added", "F0", lambda call: call.axes.keys > 2 and os.getpid() == here
+            ),
+        )
 
     def identity(self) -> dict[str, str]:
         return {"process": str(os.getpid()), "does": self.does}

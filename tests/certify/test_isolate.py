@@ -16,6 +16,7 @@ import pytest
 from certify.errors import UsageError
 from certify.isolate import IsolatedSubject
 from certify.parts import default_parts
+from certify.subject import uncovered
 from pyspec import AttentionCall, make_call
 from tests.certify import fakes
 from tests.certify.conftest import Certify
@@ -81,6 +82,13 @@ def test_a_hang_is_ended_and_named() -> None:
         assert subject.run(call_of(2)).error == "no answer in 0.5 s"
         assert time.monotonic() - start < 30
         assert not alive(process)
+
+
+def test_known_divergences_are_asked_of_the_subject_inside() -> None:
+    with isolated("wrong") as subject:
+        assert uncovered(subject, call_of(1)) == "known divergence off by one: one is added (F0)"
+        few = make_call(np.ones((1, 1, 1, 1)), np.ones((1, 1, 2, 1)), np.ones((1, 1, 2, 1)))
+        assert uncovered(subject, few) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -10,6 +10,7 @@ import pytest
 from certify.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
 from certify.minimise import kind, minimise
 from certify.properties.model import Bench, Outcome, Property
+from certify.scope import left_out_as_known
 from certify.search import Tally, check_case, search
 from certify.subject import Observation
 from pyspec import AttentionCall, Judgement, make_call
@@ -59,6 +60,13 @@ def test_draws_outside_the_subjects_claim_are_not_covered() -> None:
     record = run(prop(lambda call, bench: Outcome(), prepare=out)).record()
     assert record.state == "not_covered"
     assert record.not_covered == {"dtype bfloat16 not claimed by fake": 4 * PATIENCE}
+
+
+def test_known_divergences_are_not_covered_wherever_they_are_seen() -> None:
+    reason = "known divergence off by one: one is added (F0)"
+    record = run(prop(lambda call, bench: Outcome(skipped=reason))).record()
+    assert (record.state, record.not_covered) == ("not_covered", {reason: 4 * PATIENCE})
+    assert left_out_as_known([record, record]) == {reason: 8 * PATIENCE}
 
 
 def test_a_bound_that_says_nothing_tests_nothing() -> None:
