@@ -83,12 +83,12 @@ register(
     Property(
         id="bias-never-revives",
         claim="A finite bias on a hidden key, however large, gives it no weight and gets no gradient.",
-        theorem="masked_weight_zero",
+        theorem="masked_keys_inert",
         check=_never_revived,
         prepare=_rewarded,
         needs=needs.bias,
         small=True,
-        also=("masked_score_gradient_zero", "locality_forward"),
+        also=("masked_weight_zero", "masked_score_gradient_zero"),
     )
 )
 register(
