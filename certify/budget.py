@@ -16,6 +16,10 @@ _AGREEMENT_SHARE = 3
 # Checks that run a subject several times on one call see more of it per case.
 _SMALL_SHARE = 0.75
 
+# After this many refutations the verdict is settled, and what is left only helps to find the bug.
+SETTLED = 3
+_SETTLED_SHARE = 0.25
+
 # A property whose cases all fall outside the claim is given this many times its budget before it counts as not run.
 PATIENCE = 8
 
@@ -42,6 +46,11 @@ def cases_for(prop: Property, profile: str, examples: int | None = None) -> int:
     if prop.id.endswith("-agreement"):
         return count * _AGREEMENT_SHARE
     return max(3, int(count * _SMALL_SHARE)) if prop.small else count
+
+
+def cases_once_settled(cases: int) -> int:
+    """Cases of a property when SETTLED others are refuted already."""
+    return min(cases, max(5, int(cases * _SETTLED_SHARE)))
 
 
 def seed_for(seed: int, property_id: str, dtype: str) -> int:

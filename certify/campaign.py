@@ -9,7 +9,7 @@ import traceback
 import msgspec
 
 from certify.audit import Audited, audit
-from certify.budget import cases_for, seed_for
+from certify.budget import SETTLED, cases_for, cases_once_settled, seed_for
 from certify.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
 from certify.conclude import conclude, why_failed
 from certify.environment import debugging
@@ -23,6 +23,7 @@ from certify.properties.model import Bench, Property
 from certify.refute import refute, run_stored
 from certify.search import Draw, Tally, not_covered, search
 from certify.subject import Subject
+from certify.waivers import find_waiver
 
 
 def run_campaign(
@@ -42,7 +43,8 @@ def run_campaign(
     request = ready.request
     now = time.monotonic()
     deadline = None if request.time_limit is None else now + request.time_limit
-    run = Run(ready, parts, tell, deadline, datetime.datetime.now(datetime.UTC), now)
+    started = datetime.datetime.now(datetime.UTC)
+    run = Run(ready, parts, tell, deadline, started, now, today or started.date())
     interrupted = False
     try:
         with run.phase("identify"):
@@ -61,7 +63,7 @@ def run_campaign(
     finally:
         if isinstance(ready.subject, IsolatedSubject):
             ready.subject.close()
-    return conclude(run, proofs or parts.proofs(), checked, interrupted, today or run.started.date())
+    return conclude(run, proofs or parts.proofs(), checked, interrupted)
 
 
 def _examine(run: Run, subject: Subject, proofs: ProofRecord) -> None:
@@ -111,6 +113,8 @@ def _pair(
     tally = known or Tally(prop, dtype, run.parts.traits)
     draw = _draw(run, bench.subject, prop, dtype)
     cases = cases_for(prop, request.profile, request.examples)
+    if _settled(run):
+        cases = cases_once_settled(cases)
     run.tell(PairStarted(prop.id, dtype, cases, number, total))
     fault = None
     try:
@@ -130,6 +134,17 @@ def _pair(
     run.pairs.append(Audited(tally, draw))
     row = _with_example(run, tally)
     run.finish(row if fault is None else msgspec.structs.replace(row, state="own_fault", note=fault), start)
+
+
+def _settled(run: Run) -> bool:
+    """Is the verdict REFUTED whatever comes? Refutations that a live divergence waives settle nothing."""
+    entries, subject = run.ready.divergences, run.ready.request.subject
+    refuted = [row for row in run.rows if row.state == "refuted"]
+    telling = [row for row in refuted if find_waiver(entries, row.id, subject, row.dtype, run.today) is None]
+    if len(telling) >= SETTLED and not run.settled:
+        run.settled = True
+        run.warn(f"{SETTLED} claims are refuted: the claims after them get fewer cases")
+    return run.settled
 
 
 def _draw(run: Run, subject: Subject, prop: Property, dtype: str) -> Draw:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 
 import msgspec
@@ -28,13 +27,11 @@ from certify.verdict import decide
 from certify.waivers import find_waiver, stale
 
 
-def conclude(
-    run: Run, proofs: ProofRecord, checked: SelfCheckRecord | None, interrupted: bool, today: datetime.date
-) -> Certificate:
+def conclude(run: Run, proofs: ProofRecord, checked: SelfCheckRecord | None, interrupted: bool) -> Certificate:
     """Waivers, verdict and certificate."""
     ready, request = run.ready, run.ready.request
     run.tell(PhaseStarted(request.subject, "verdict"))
-    waivers = _waive(run, today)
+    waivers = _waive(run)
     failed = why_failed(checked) if checked is not None and not checked.passed else None
     decision = decide(
         run.rows, run.audit, missing=ready.missing, self_check_failed=failed, interrupted=interrupted
@@ -87,13 +84,13 @@ def conclude(
     return certificate
 
 
-def _waive(run: Run, today: datetime.date) -> list[WaiverRecord]:
+def _waive(run: Run) -> list[WaiverRecord]:
     """Turn refuted rows that a live divergence lists into waived ones; warn of stale entries."""
     entries, subject = run.ready.divergences, run.ready.request.subject
     refuted = [(row.id, row.dtype) for row in run.rows if row.state == "refuted"]
     waivers = []
     for i, row in enumerate(run.rows):
-        entry = find_waiver(entries, row.id, subject, row.dtype, today) if row.state == "refuted" else None
+        entry = find_waiver(entries, row.id, subject, row.dtype, run.today) if row.state == "refuted" else None
         if entry is None:
             continue
         run.rows[i] = msgspec.structs.replace(row, state="waived", note=f"waived by {entry.owner}: {entry.reason}")
@@ -108,7 +105,7 @@ def _waive(run: Run, today: datetime.date) -> list[WaiverRecord]:
             )
         )
     ran = [(row.id, row.dtype) for row in run.rows if row.cases]
-    for line in stale(entries, subject, refuted, today, ran):
+    for line in stale(entries, subject, refuted, run.today, ran):
         run.warn(line)
     return waivers
 

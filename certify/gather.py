@@ -29,6 +29,7 @@ class Run:
     deadline: float | None
     started: datetime.datetime
     clock: float
+    today: datetime.date
     phases: dict[str, float] = field(default_factory=dict)
     rows: list[PropertyRecord] = field(default_factory=list)
     pairs: list[Audited] = field(default_factory=list)
@@ -40,6 +41,7 @@ class Run:
     hold: list[str] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
     audit: AuditRecord | None = None
+    settled: bool = False
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

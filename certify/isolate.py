@@ -23,6 +23,12 @@ from pyspec import AttentionCall, Ledger
 CALL_TIMEOUT = 60.0
 START_TIMEOUT = 300.0
 
+_SAYS = {
+    "ledger": "what its ledger is",
+    "snippet": "how a call is written",
+    "meets": "whether a call meets a known divergence",
+}
+
 _LIVE: weakref.WeakSet[IsolatedSubject] = weakref.WeakSet()
 
 
@@ -145,9 +151,9 @@ class IsolatedSubject:
         try:
             kind, answer = self._ask(what, argument)
         except _Died as death:
-            raise OwnFault(f"subject {self.spec!r} cannot say its {what}: {death}") from None
+            raise OwnFault(f"subject {self.spec!r} cannot say {_SAYS[what]}: {death}") from None
         if kind != "ok":
-            raise ERRORS.get(kind, OwnFault)(f"subject {self.spec!r} cannot say its {what}: {answer}")
+            raise ERRORS.get(kind, OwnFault)(f"subject {self.spec!r} cannot say {_SAYS[what]}: {answer}")
         return answer
 
     def _receive(self, seconds: float) -> tuple[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from certify.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
+from certify.certificate import read_certificate
 from certify.minimise import kind, minimise
 from certify.properties.model import Bench, Outcome, Property
 from certify.scope import left_out_as_known
@@ -16,6 +18,7 @@ from certify.subject import Observation
 from pyspec import AttentionCall, Judgement, make_call
 from strategies import reduce_call
 from tests.certify import fakes
+from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake
 
 
@@ -176,6 +179,23 @@ def test_a_failure_that_comes_and_goes_is_kept_as_found() -> None:
 )
 def test_kinds_of_failure(one: Outcome, other: Outcome, same: bool) -> None:
     assert bool(kind(one) & kind(other)) == same
+
+
+def test_once_refuted_the_other_claims_get_fewer_cases(certify: Certify, tmp_path: Path) -> None:
+    # Three claims that a raising kernel breaks, then one that it cannot break.
+    broken = [replace(fakes.CALM, id=f"broken-{i}") for i in range(3)]
+    sound = replace(fakes.CALM, id="sound", check=lambda call, bench: Outcome())
+    world = fakes.parts(Fake(change=fakes.raising), properties=(*broken, sound))
+    options = ("run", "fake", "--dtype", "float32", "--examples", "40")
+    assert certify(*options, parts=world).exit_code == 1
+    assert read_certificate(tmp_path / "cert/fake").properties[-1].cases == 10
+    # What is waived settles nothing: there the verdict still hangs on the rest.
+    (tmp_path / "known.toml").write_text(
+        '[[divergence]]\nproperty = "broken-*"\nsubject = "fake"\ndtype = "*"\nowner = "me"\nreason = "known"\n'
+        "expires = 2999-01-01\n"
+    )
+    assert certify(*options, "--known-divergences", "known.toml", parts=world).exit_code == 0
+    assert read_certificate(tmp_path / "cert/fake").properties[-1].cases == 40
 
 
 def test_budgets_and_seeds_are_fixed_numbers() -> None:
