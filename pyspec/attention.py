@@ -29,7 +29,7 @@ class Inputs(Generic[M]):
 
 @dataclass(frozen=True)
 class Params(Generic[M]):
-    """What is held fixed: scale, visible [..,Q,K] and the realised dropout multiplier or None (ones).
+    """What is held fixed: scale, visible [..,Q,K], the realised dropout multiplier or None (ones), the softcap or None.
 
     Lean: AttnSpec.Params.
     """
@@ -37,12 +37,22 @@ class Params(Generic[M]):
     scale: float
     visible: np.ndarray
     multiplier: M | None = None
+    softcap: float | None = None
+
+
+def scaled_scores(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
+    """α Q Kᵀ, before cap and bias."""
+    return dom.times("scaled", p.scale, dom.mul_t("dot", x.query, x.key))
+
+
+def _cap_and_bias(dom: Domain[M], p: Params[M], x: Inputs[M], scaled: M) -> M:
+    capped = scaled if p.softcap is None else dom.softcap(p.softcap, scaled)
+    return capped if x.bias is None else dom.add("biased", capped, x.bias)
 
 
 def scores(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
-    """s = α Q Kᵀ + B. Lean: AttnSpec.scores."""
-    scaled = dom.times("scaled", p.scale, dom.mul_t("dot", x.query, x.key))
-    return scaled if x.bias is None else dom.add("biased", scaled, x.bias)
+    """s = α Q Kᵀ + B, or c tanh(α Q Kᵀ / c) + B under a softcap c. Lean: AttnSpec.scores."""
+    return _cap_and_bias(dom, p, x, scaled_scores(dom, p, x))
 
 
 def weights(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
@@ -66,9 +76,11 @@ def log_sum_exp(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
 
 
 def scores_jvp(dom: Domain[M], p: Params[M], x: Inputs[M], dx: Inputs[M]) -> M:
-    """ds = α (dQ Kᵀ + Q dKᵀ) + dB. Lean: AttnSpec.scoresJvp."""
+    """ds = α (dQ Kᵀ + Q dKᵀ) + dB, the first term times the softcap's slope. Lean: AttnSpec.scoresJvp."""
     both = dom.add("scaled", dom.mul_t("dot", dx.query, x.key), dom.mul_t("dot", x.query, dx.key))
     scaled = dom.times("scaled", p.scale, both)
+    if p.softcap is not None:
+        scaled = dom.softcap_grad(p.softcap, scaled_scores(dom, p, x), scaled)
     return scaled if dx.bias is None else dom.add("biased", scaled, dx.bias)
 
 
@@ -103,7 +115,8 @@ def evaluate(
     dom: Domain[M], p: Params[M], x: Inputs[M], grad_output: M | None, *, with_lse: bool = True
 ) -> Evaluation[M]:
     """Forward, LSE and backward in one pass, sharing scores and weights."""
-    s = scores(dom, p, x)
+    before_cap = scaled_scores(dom, p, x)
+    s = _cap_and_bias(dom, p, x, before_cap)
     w = dom.softmax(p.visible, s)
     c = consumed(dom, p, w)
     out = dom.output(c, x.value)
@@ -113,7 +126,8 @@ def evaluate(
     w_back = dom.backward_weights(p.visible, s, w)
     c_back = dom.backward_consumed(consumed(dom, p, w_back))
     gs = dom.scores_grad(w_back, weights_grad(dom, p, x, grad_output), out, grad_output)
-    scaled = dom.times("scaled_grad", p.scale, gs)
+    through_cap = gs if p.softcap is None else dom.softcap_grad(p.softcap, before_cap, gs)
+    scaled = dom.times("scaled_grad", p.scale, through_cap)
     return Evaluation(
         out,
         lse,
@@ -129,6 +143,7 @@ def evaluate(
 def backward(dom: Domain[M], p: Params[M], x: Inputs[M], grad_output: M) -> Inputs[M]:
     """gQ = α Gs K, gK = α Gsᵀ Q, gV = (P ⊙ Z)ᵀ G, gB = Gs with Gs = P ⊙ (Gp - ⟨P, Gp⟩).
 
+    Under a softcap gQ and gK take Gs times its slope 1 - tanh², the bias, added afterwards, takes Gs itself.
     Lean: AttnSpec.backward; jvp_backward_pairing says it is the transpose of `jvp`.
     """
     result = evaluate(dom, p, x, grad_output, with_lse=False).gradient

@@ -16,8 +16,8 @@ import numpy as np
 LEAN_MODULES = ("AttnSpec.Sum", "AttnSpec.Matrix", "AttnSpec.Exp")
 
 STAGES = (
-    "dot", "scaled", "biased", "weights", "consumed", "output", "lse",
-    "consumed_grad", "weights_grad", "delta", "scores_grad", "scaled_grad",
+    "dot", "scaled", "capped", "biased", "weights", "consumed", "output", "lse",
+    "consumed_grad", "weights_grad", "delta", "scores_grad", "capped_grad", "scaled_grad",
     "grad_query", "grad_key", "grad_value", "grad_bias",
 )  # fmt: skip
 
@@ -68,6 +68,18 @@ class Domain(ABC, Generic[M]):
     @abstractmethod
     def stack_heads(self, parts: list[M]) -> M:
         """Join matrices of one head each along the head axis."""
+
+    @abstractmethod
+    def softcap(self, cap: float, a: M) -> M:
+        """c tanh(A / c), elementwise, for one exact number c > 0."""
+
+    @abstractmethod
+    def softcap_grad(self, cap: float, a: M, g: M) -> M:
+        """G ⊙ (1 - tanh²(A / c)): the derivative of `softcap` at A applied to G, and its own transpose."""
+
+    @abstractmethod
+    def cut(self, a: M, axis: int, start: int, stop: int) -> M:
+        """The positions start to stop - 1 of one axis."""
 
     @abstractmethod
     def softmax(self, visible: np.ndarray, scores: M) -> M:
@@ -121,6 +133,10 @@ class ArrayDomain(Domain[np.ndarray]):
     def log(self, x: Any) -> Any:
         """The natural logarithm of one number."""
         raise NotImplementedError
+
+    def tanh(self, x: Any) -> Any:
+        """The hyperbolic tangent of one number."""
+        raise NotImplementedError(f"the {self.name} domain has no tanh: it cannot evaluate a softcap")
 
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
         """A number per row to subtract before exp (it cancels), or None. Lean: AttnProofs.shift_invariance."""
@@ -183,6 +199,17 @@ class ArrayDomain(Domain[np.ndarray]):
 
     def stack_heads(self, parts: list[np.ndarray]) -> np.ndarray:
         return np.concatenate(parts, axis=1)
+
+    def softcap(self, cap: float, a: np.ndarray) -> np.ndarray:
+        c = self.number(cap)
+        return self.map(self.tanh, a / c) * c
+
+    def softcap_grad(self, cap: float, a: np.ndarray, g: np.ndarray) -> np.ndarray:
+        t = self.map(self.tanh, a / self.number(cap))
+        return g * (self.number(1.0) - t * t)
+
+    def cut(self, a: np.ndarray, axis: int, start: int, stop: int) -> np.ndarray:
+        return a[(slice(None),) * axis + (slice(start, stop),)]
 
     def softmax(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         from pyspec import softmax

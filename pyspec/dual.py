@@ -68,6 +68,10 @@ class DualDomain(ArrayDomain):
         e = self._exp(x.re)
         return Dual(e, x.eps * e)
 
+    def tanh(self, x: Dual) -> Dual:
+        t = self.base.tanh(x.re)
+        return Dual(t, x.eps * (self.base.number(1.0) - t * t))
+
     def pair(self, re: np.ndarray, eps: np.ndarray) -> np.ndarray:
         """Matrix of duals from lifted values and tangents of the base domain."""
         out = np.empty(re.shape, dtype=object)

@@ -24,6 +24,8 @@ class Ledger:
     running_sums_stored: sums over the query heads of one key head, and over a broadcast bias axis, round to
     storage after every term.
     exp_error: error of exp in unit roundoffs of `compute`; exp_argument_roundings: roundings of its argument.
+    tanh_error: relative error of the softcap's tanh in unit roundoffs of `compute`. Where "capped" is among `stores`
+    the quotient, the tanh and its square are rounded to storage as well, as an eager c * tanh(s / c) does.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Ledger:
     running_sums_stored: bool = False
     exp_error: float = 4.0
     exp_argument_roundings: float = 1.0
+    tanh_error: float = 4.0
 
     def __post_init__(self) -> None:
         for field in ("storage", "compute"):
@@ -55,7 +58,7 @@ class Ledger:
             size = getattr(self, field)
             if size is not None and size < 1:
                 raise ValueError(f"ledger {self.name!r}: {field} = {size}: expected a positive tile size or none")
-        for field in ("exp_error", "exp_argument_roundings"):
+        for field in ("exp_error", "exp_argument_roundings", "tanh_error"):
             if not getattr(self, field) >= 0:
                 raise ValueError(f"ledger {self.name!r}: {field} = {getattr(self, field)}: expected a number >= 0")
 

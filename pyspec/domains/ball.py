@@ -61,6 +61,9 @@ class BallDomain(ArrayDomain):
     def log(self, x: arb) -> arb:
         return x.log()
 
+    def tanh(self, x: arb) -> arb:
+        return x.tanh()
+
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         # Any exact number serves as the shift, so the midpoints' maximum needs no comparison of balls.
         mids = np.array([float(s.mid()) for s in scores.reshape(-1)], dtype=np.float64).reshape(scores.shape)

@@ -30,6 +30,9 @@ class BigDomain(ArrayDomain):
     def log(self, x: Any) -> Any:
         return self.context.log(x)
 
+    def tanh(self, x: Any) -> Any:
+        return self.context.tanh(x)
+
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         return masked_row_max(visible, scores, self.zero)
 

@@ -231,6 +231,63 @@ class BoundDomain(Domain[Bounded]):
         value = np.concatenate([p.value for p in parts], axis=1)
         return Bounded(value, np.concatenate([p.bound for p in parts], axis=1))
 
+    def cut(self, a: Bounded, axis: int, start: int, stop: int) -> Bounded:
+        at = (slice(None),) * axis + (slice(start, stop),)
+        return Bounded(a.value[at], None if a.error is None else a.error[at])
+
+    # the softcap
+
+    def _capping(self, cap: float, a: Bounded) -> tuple[np.ndarray, np.ndarray]:
+        """(error of tanh's argument in units of A, an upper bound of the slope wherever that argument may be)."""
+        stored, size = "capped" in self.ledger.stores, a.computed
+        # c, its reciprocal and the quotient round; the quotient may flush.
+        relative = 3 * self.unit + (self.storage.unit_roundoff if stored else 0.0)
+        argument = a.bound + relative * size + cap * (self.tiny + (self.storage.tiny if stored else 0.0))
+        nearest = np.maximum(np.abs(a.value) - 2 * a.bound - relative * size, 0.0) / cap
+        decay = np.exp(-2.0 * nearest)
+        return argument, 4.0 * decay / (1.0 + decay) ** 2
+
+    def _tanh_roundings(self) -> float:
+        """Relative error of a computed tanh besides its argument's; this module's own tanh is within 4 of float64."""
+        stored = self.storage.unit_roundoff if "capped" in self.ledger.stores else 0.0
+        return self.ledger.tanh_error * self.unit + 4 * FLOAT64.unit_roundoff + stored
+
+    def _cap_usable(self, cap: float) -> bool:
+        """Do the cap and its reciprocal exist in the accumulation format?"""
+        return self.tiny <= cap < self.compute.largest and self.tiny <= 1.0 / cap < self.compute.largest
+
+    def softcap(self, cap: float, a: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            argument, slope = self._capping(cap, a)
+            value = cap * np.tanh(a.value / cap)
+            largest = np.minimum(a.computed + argument, cap)
+            # tanh rounds and may flush, c and the product round.
+            error = argument * slope + (self._tanh_roundings() + 2 * self.unit) * largest + cap * self.tiny
+            # Both lie within ±c, the kernel's up to roundings.
+            error = np.minimum(error, cap * (2.0 + 2 * self._tanh_roundings() + 4 * self.unit))
+            error = np.where(np.isfinite(a.bound) & self._cap_usable(cap), error, np.inf)
+            return self._elementwise("capped", value, error)
+
+    def softcap_grad(self, cap: float, a: Bounded, g: Bounded) -> Bounded:
+        with np.errstate(all="ignore"):
+            argument, steepest = self._capping(cap, a)
+            decay = np.exp(-2.0 * np.abs(a.value) / cap)
+            slope = 4.0 * decay / (1.0 + decay) ** 2
+            # The slope's own derivative is -2 tanh(1 - tanh²), of size at most 0.77.
+            error = np.minimum(0.77, 2.0 * steepest) * argument / cap
+            # 1 - t² of a rounded t, perhaps read off the capped score again, keeps an absolute error only.
+            error = error + 2 * (self._tanh_roundings() + 4 * self.unit) + 4 * self.tiny
+            if "capped" in self.ledger.stores:
+                error = error + 3 * self.storage.unit_roundoff + self.storage.tiny
+            error = np.minimum(error, 1.0 + 8 * self.unit + 4 * self.storage.unit_roundoff)
+            error = np.where(np.isfinite(a.bound) & self._cap_usable(cap), error, np.inf)
+            whole = g.bound * (slope + error) + g.magnitude * error
+            # Nothing comes of a gradient that is exactly zero, on hidden keys, unless the slope is no number.
+            whole = np.where((g.computed == 0.0) & np.isfinite(error), 0.0, whole)
+            done = self._elementwise("capped_grad", g.value * slope, whole)
+        hidden = (g.computed == 0.0) & np.isfinite(error)
+        return Bounded(done.value, np.where(hidden, 0.0, done.bound))
+
     # softmax, in the log domain
 
     def _rows(self, visible: np.ndarray, s: Bounded) -> _Rows:

@@ -18,6 +18,15 @@ def pade_exp(x: Any) -> Any:
     return (12 + 6 * x + square) / (12 - 6 * x + square)
 
 
+def pade_tanh(x: Any) -> Any:
+    """3x / (3 + x²), which is (e - 1) / (e + 1) with e = pade_exp(2x): rational, odd, close to tanh near 0.
+
+    Like pade_exp it is a stand-in: a softcap's slope is 1 - t² of it, as the spec writes it, not its derivative.
+    Lean: AttnSpec.padeTanh (to come).
+    """
+    return 3 * x / (3 + x * x)
+
+
 class ExactDomain(ArrayDomain):
     """Matrices of flint rationals. `exp` is any rational function of one rational; no shift is subtracted.
 
@@ -27,8 +36,9 @@ class ExactDomain(ArrayDomain):
     name = "exact"
     zero = fmpq(0)
 
-    def __init__(self, exp: Callable[[Any], Any] = pade_exp) -> None:
+    def __init__(self, exp: Callable[[Any], Any] = pade_exp, tanh: Callable[[Any], Any] = pade_tanh) -> None:
         self._exp = exp
+        self._tanh = tanh
 
     def number(self, x: float | Fraction) -> fmpq:
         f = Fraction(x)
@@ -40,6 +50,9 @@ class ExactDomain(ArrayDomain):
 
     def exp(self, x: fmpq) -> fmpq:
         return self._exp(x)
+
+    def tanh(self, x: fmpq) -> fmpq:
+        return self._tanh(x)
 
     def lower(self, a: np.ndarray) -> np.ndarray:
         """The matrix as an object array of Fractions."""

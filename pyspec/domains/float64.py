@@ -30,6 +30,13 @@ class Float64Domain(ArrayDomain):
     def lift(self, array: np.ndarray) -> np.ndarray:
         return np.asarray(array, dtype=np.float64)
 
+    def softcap(self, cap: float, a: np.ndarray) -> np.ndarray:
+        return cap * np.tanh(a / cap)
+
+    def softcap_grad(self, cap: float, a: np.ndarray, g: np.ndarray) -> np.ndarray:
+        t = np.tanh(a / cap)
+        return np.asarray(g * (1.0 - t * t))
+
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf, where=visible)
         top[top == -np.inf] = 0.0

@@ -31,3 +31,6 @@ class SymbolicDomain(ArrayDomain):
 
     def log(self, x: Any) -> Any:
         return sympy.log(x)
+
+    def tanh(self, x: Any) -> Any:
+        return sympy.tanh(x)
