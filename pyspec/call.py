@@ -98,6 +98,8 @@ class AttentionCall:
 
     query [B,Hq,Q,Dk], key [B,Hkv,K,Dk], value [B,Hkv,K,Dv] and grad_output [B,Hq,Q,Dv] are float64 arrays
     whose every entry is a finite value of `dtype`; bias is finite, four axes broadcastable to [B,Hq,Q,K].
+    softcap c > 0 caps scores to c tanh(scaled / c) before the bias is added; sink [Hq], values of `dtype`, is an extra
+    logit per query head that takes mass and carries no value (pyspec.sink). None: neither.
     Every length may be zero and all are independent. `head_map[h]` is the key/value head of query head h.
     `encoding` says how a subject is told the visibility. `ledger` names the numerics a subject declared.
     Raises CallError naming the first broken field. Lean: AttnSpec.Inputs, AttnSpec.Params.
@@ -118,12 +120,15 @@ class AttentionCall:
     ledger: str | None = None
     backend: Backend = Backend()
     origin: dict[str, str] = field(default_factory=dict)
+    softcap: float | None = None
+    sink: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         from pyspec.call_check import check
 
         check(self)
-        for array in (self.query, self.key, self.value, self.bias, self.grad_output, self.visibility.mask):
+        arrays = (self.query, self.key, self.value, self.bias, self.grad_output, self.visibility.mask, self.sink)
+        for array in arrays:
             if array is not None:
                 array.flags.writeable = False
 
@@ -203,5 +208,5 @@ def make_call(
 
 def representable(call: AttentionCall) -> bool:
     """Is every value of the call a value of its dtype?"""
-    arrays = (call.query, call.key, call.value, call.bias, call.grad_output)
+    arrays = (call.query, call.key, call.value, call.bias, call.grad_output, call.sink)
     return all(bool(is_representable(call.dtype, a).all()) for a in arrays if a is not None)

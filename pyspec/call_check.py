@@ -72,6 +72,9 @@ def check(call: AttentionCall) -> None:
     _check_heads(call, hq, hkv)
     _check_visibility(call, (b, hq, q, k))
     _check_scale(call)
+    _check_softcap(call.softcap)
+    if call.sink is not None:
+        _tensor("sink", call.sink, (hq,), call.dtype)
     if call.dropout is not None:
         _check_dropout(call, (b, hq, q, k))
     _check_encoding(call)
@@ -138,6 +141,13 @@ def _check_scale(call: AttentionCall) -> None:
         f"scale.value = {value!r}: expected a finite float, or None for key_width ** -0.5",
     )
     _one_of("scale.placement", call.scale.placement, records.SCALE_PLACEMENTS)
+
+
+def _check_softcap(cap: object) -> None:
+    _require(
+        cap is None or (isinstance(cap, float) and math.isfinite(cap) and cap > 0.0),
+        f"softcap = {cap!r}: expected a finite float above 0, or None for no cap",
+    )
 
 
 def _check_dropout(call: AttentionCall, shape: tuple[int, int, int, int]) -> None:

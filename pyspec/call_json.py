@@ -48,8 +48,8 @@ class WireDropout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     returned_weights: str
 
 
-class WireCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON document of one call."""
+class WireCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The JSON document of one call. What came later has a default and is left out where it is not used."""
 
     format: str
     dtype: str
@@ -67,6 +67,8 @@ class WireCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ledger: str | None
     backend: dict[str, str]
     origin: dict[str, str]
+    softcap: str | None = None
+    sink: Floats | None = None
 
 
 def _floats(dtype: str, a: np.ndarray | None) -> Floats | None:
@@ -134,6 +136,8 @@ def _wire(call: AttentionCall) -> WireCall:
         ledger=call.ledger,
         backend={n: getattr(call.backend, n) for n in ("requested", "observed", "materialised_weights")},
         origin=dict(call.origin),
+        softcap=None if call.softcap is None else float(call.softcap).hex(),
+        sink=_floats(call.dtype, call.sink),
         **tensors,
     )
 
@@ -169,7 +173,9 @@ def call_from_json(text: str | bytes) -> AttentionCall:
         assert p is not None
         assert z is not None
         dropout = Dropout(p, z, w.training, w.location, w.returned_weights)
-    tensors: dict[str, Any] = {n: _array(n, getattr(wire, n)) for n in ("query", "key", "value", "bias", "grad_output")}
+    tensors: dict[str, Any] = {
+        n: _array(n, getattr(wire, n)) for n in ("query", "key", "value", "bias", "grad_output", "sink")
+    }
     return AttentionCall(
         dtype=wire.dtype,
         visibility=Visibility(
@@ -185,5 +191,6 @@ def call_from_json(text: str | bytes) -> AttentionCall:
         ledger=wire.ledger,
         backend=_record("backend", Backend, wire.backend),
         origin=wire.origin,
+        softcap=_number("softcap", wire.softcap),
         **tensors,
     )

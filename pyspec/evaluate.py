@@ -6,25 +6,31 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pyspec import attention
+from pyspec import attention, sink
 from pyspec.attention import Inputs, Params
-from pyspec.call import AttentionCall
+from pyspec.call import AttentionCall, CallError
 from pyspec.domain import Domain
 from pyspec.heads import group_sum, repeat
 
 M = TypeVar("M")
 
-TENSORS = ("output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias")
+TENSORS = ("output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
 
 
 def lift_call(dom: Domain[M], call: AttentionCall) -> tuple[Params[M], Inputs[M]]:
-    """The call as the spec's parameters and inputs, key/value heads repeated by the head map."""
+    """The call as the spec's parameters and inputs, key/value heads repeated by the head map.
+
+    A call with a sink is reduced first (pyspec.sink.extended): a CallError says so.
+    """
+    if call.sink is not None:
+        raise CallError("sink: the spec's inputs have none; reduce the call first with pyspec.sink.extended")
     z = call.multiplier
     bias = None if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
     params = Params(
         scale=call.scale_value,
         visible=call.visible,
         multiplier=None if z is None else dom.lift(z),
+        softcap=call.softcap,
     )
     inputs = Inputs(
         query=dom.lift(call.query),
@@ -39,8 +45,10 @@ def evaluate(dom: Domain[M], call: AttentionCall, *, with_lse: bool = True) -> d
     """Every tensor that the spec defines for this call, by name (`TENSORS`).
 
     output [B,Hq,Q,Dv], lse [B,Hq,Q]-column, and when the call has a grad_output the gradients in the shapes
-    of query, key, value and bias. Lean: AttnSpec.forward, AttnSpec.backward, per head.
+    of query, key, value and bias, and of the sink as [1,Hq,1,1]. Lean: AttnSpec.forward, AttnSpec.backward, per head.
     """
+    if call.sink is not None:
+        return sink.restored(dom, call, evaluate(dom, sink.extended(call), with_lse=with_lse))
     params, inputs = lift_call(dom, call)
     grad_output = None if call.grad_output is None else dom.lift(call.grad_output)
     result = attention.evaluate(dom, params, inputs, grad_output, with_lse=with_lse)
@@ -61,18 +69,17 @@ def _gradients(dom: Domain[M], call: AttentionCall, grad: Inputs[M]) -> dict[str
     if call.bias is not None:
         assert grad.bias is not None
         bias = dom.settle("grad_bias", grad.bias)
-        for axis, (kept, whole) in enumerate(zip(call.bias.shape, call.score_shape, strict=True)):
-            if kept == 1 and whole != 1:
-                bias = dom.sum_axis("grad_bias", bias, axis)
-        tensors["grad_bias"] = bias
+        tensors["grad_bias"] = sink.summed(dom, bias, call.bias.shape, call.score_shape)
     return tensors
 
 
 def evaluate_jvp(dom: Domain[M], call: AttentionCall, tangent: dict[str, np.ndarray]) -> M:
-    """Directional derivative of the output [B,Hq,Q,Dv] along tangents named query, key, value, bias.
+    """Directional derivative of the output [B,Hq,Q,Dv] along tangents named query, key, value, bias, sink.
 
     Missing tangents are zero. Lean: AttnSpec.jvp.
     """
+    if call.sink is not None:
+        return evaluate_jvp(dom, sink.extended(call), sink.extended_tangent(call, tangent))
     params, inputs = lift_call(dom, call)
     zeros: dict[str, Any] = {n: np.zeros_like(getattr(call, n)) for n in ("query", "key", "value")}
     given = {**zeros, **tangent}

@@ -20,7 +20,7 @@ from pyspec.handoff import CAUSAL_FAMILY, POLARITY
 from pyspec.manifest import ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
 from pyspec.scale import default_scale
 
-ARRAYS = ("query", "key", "value", "visible", "query_valid", "bias", "dropout_multiplier", "grad_output")
+ARRAYS = ("query", "key", "value", "visible", "query_valid", "bias", "dropout_multiplier", "grad_output", "sink")
 
 
 class GateError(CallError):
@@ -40,7 +40,8 @@ def call_from_manifest(
     """The call that a manifest and its arrays mean; GateError with every refusal, before anything runs.
 
     arrays: query [B,Hq,Q,Dk], key [B,Hkv,K,Dk], value [B,Hkv,K,Dv], and where the manifest speaks of them visible
-    (boolean), query_valid, bias, dropout_multiplier, grad_output. observed_backends: kernels that were seen to run.
+    (boolean), query_valid, bias, dropout_multiplier, grad_output, sink [Hq]. observed_backends: kernels that were seen
+    to run.
     """
     found = refusals(manifest, observed_backends)
     if found:
@@ -134,7 +135,7 @@ def _applied(handoff: Any) -> list[str]:
 def _arrays(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterator[Refusal]:
     """Arrays that are not what the manifest says they are."""
     n, tensors, visibility, bias = root["axes"], root["tensors"], root["visibility"], root["bias"]
-    valid = visibility.get("query_valid_shape")
+    valid, sink = visibility.get("query_valid_shape"), root["score"].get("sink")
     wanted = {
         "query": tensors["query"]["shape"],
         "key": tensors["key_physical"]["shape"],
@@ -144,6 +145,7 @@ def _arrays(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterat
         "bias": None if bias is None else bias["shape"],
         "dropout_multiplier": [n["B"], n["Hq"], n["Q"], n["K"]] if _drops(root) else None,
         "grad_output": [n["B"], n["Hq"], n["Q"], n["Dv"]] if "grad_output" in arrays else None,
+        "sink": None if sink is None else sink["shape"],
     }
     for name in arrays:
         if name not in ARRAYS:
@@ -216,6 +218,8 @@ def _call(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attentio
             dropout=drop,
             grad_output=numbers.get("grad_output"),
             encoding=kind,
+            softcap=None if score.get("softcap") is None else float(score["softcap"]),
+            sink=numbers.get("sink"),
             backend=Backend(
                 str(backend["requested_backend"]),
                 str(backend["selected_backend"]),

@@ -188,6 +188,29 @@ def _score(given: Mapping[str, Any], n: Mapping[str, int]) -> Iterator[Refusal]:
         yield Refusal("effective_logit_multiplier", alpha, "expected the finite number that multiplies query·key")
     elif not override and n["Dk"] and alpha not in (n["Dk"] ** -0.5, 1 / math.sqrt(n["Dk"])):
         yield Refusal("effective_logit_multiplier", alpha, _scale_mend(float(alpha), n["Dk"]))
+    yield from _modifiers(given, n)
+
+
+def _modifiers(given: Mapping[str, Any], n: Mapping[str, int]) -> Iterator[Refusal]:
+    """Softcap and sink: left out, or null, where the score has none."""
+    cap, sink = given.get("softcap"), given.get("sink")
+    if cap is not None and (
+        not isinstance(cap, int | float) or isinstance(cap, bool) or not math.isfinite(cap) or cap <= 0
+    ):
+        yield Refusal("softcap", cap, "expected a finite number above 0, or null for no cap")
+    if sink is None:
+        return
+    if not isinstance(sink, Mapping):
+        yield Refusal("sink", sink, "expected role and shape, or null for no sink")
+        return
+    if sink.get("role") != "logit_without_value":
+        yield Refusal(
+            "sink.role",
+            sink.get("role"),
+            "expected 'logit_without_value': a sink that has a value is a key like others",
+        )
+    if sink.get("shape") is None or list(sink["shape"]) != [n["Hq"]]:
+        yield Refusal("sink.shape", sink.get("shape"), f"expected {[n['Hq']]}: one logit for each query head")
 
 
 def _scale_mend(alpha: float, width: int) -> str:

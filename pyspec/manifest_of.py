@@ -36,7 +36,7 @@ def manifest_of(call: AttentionCall, ledger: Ledger | None = None, **facts: Any)
     compute = "backend_internal" if ledger is None else ledger.compute
     numerics = dict.fromkeys(NUMERICAL, compute) | {"qkv_storage_dtype": dtype, "output_dtype": dtype}
     materialised = call.backend.materialised_weights
-    root = {
+    root: dict[str, Any] = {
         "axes": {"B": a.batch, "Hq": a.query_heads, "Hkv": a.key_heads, "Q": a.queries, "K": a.keys,
                  "Dk": a.key_width, "Dv": a.value_width},
         "tensors": {
@@ -75,6 +75,10 @@ def manifest_of(call: AttentionCall, ledger: Ledger | None = None, **facts: Any)
             "probabilities": {"True": True, "False": False}.get(materialised, "backend_internal"),
         },
     }  # fmt: skip
+    if call.softcap is not None:
+        root["score"]["softcap"] = call.softcap
+    if call.sink is not None:
+        root["score"]["sink"] = {"role": "logit_without_value", "shape": [a.query_heads]}
     return {ROOT: root}
 
 
@@ -90,5 +94,6 @@ def arrays_of(call: AttentionCall) -> dict[str, np.ndarray]:
         "bias": call.bias,
         "dropout_multiplier": call.multiplier if call.dropout is not None and call.dropout.probability > 0 else None,
         "grad_output": call.grad_output,
+        "sink": call.sink,
     }
     return {name: array for name, array in found.items() if array is not None}

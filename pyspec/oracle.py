@@ -73,7 +73,7 @@ class Oracle:
         if bits not in self._balls:
             with precision(bits):
                 found = evaluate(BallDomain(), self.call)
-            self._balls[bits] = {n: (t[..., 0] if n == "lse" else t) for n, t in found.items()}
+            self._balls[bits] = {n: _outside(n, t) for n, t in found.items()}
         return self._balls[bits]
 
     def enclosure(self, tensor: str, bits: int = PRECISIONS[0]) -> tuple[np.ndarray, np.ndarray]:
@@ -199,8 +199,14 @@ def _all_inside(
 
 
 def _squeeze(name: str, pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """LSE is a column inside the spec and a [B,Hq,Q] tensor outside."""
-    return (pair[0][..., 0], pair[1][..., 0]) if name == "lse" else pair
+    return _outside(name, pair[0]), _outside(name, pair[1])
+
+
+def _outside(name: str, a: np.ndarray) -> np.ndarray:
+    """LSE is a column inside the spec and a [B,Hq,Q] tensor outside; the sink's gradient is [1,Hq,1,1] and [Hq]."""
+    if name == "lse":
+        return a[..., 0]
+    return a[0, :, 0, 0] if name == "grad_sink" else a
 
 
 def bounds(call: AttentionCall, ledger: object) -> dict[str, np.ndarray]:

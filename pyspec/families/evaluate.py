@@ -8,7 +8,7 @@ import numpy as np
 
 from pyspec import attention
 from pyspec.attention import Params
-from pyspec.call import AttentionCall
+from pyspec.call import AttentionCall, CallError
 from pyspec.domain import Domain
 from pyspec.domains.ball import BallDomain, precision
 from pyspec.domains.bound import BoundDomain, Bounded
@@ -37,6 +37,8 @@ def pair_inputs(dom: Domain[Any], call: AttentionCall) -> dict[str, Any]:
 
 
 def _logits(dom: Domain[Any], params: Params[Any], bias: Any, u: Any) -> Any:
+    if params.softcap is not None:
+        raise CallError(f"softcap = {params.softcap!r}: only dot products are capped; leave it out of a family call")
     scaled = dom.times("scaled", params.scale, u)
     return scaled if bias is None else dom.add("biased", scaled, bias)
 
