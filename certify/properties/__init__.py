@@ -3,6 +3,7 @@
 from certify.properties import (  # noqa: F401
     agreement,
     dropout,
+    dropout_masks,
     exact,
     families,
     gradients,

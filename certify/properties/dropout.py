@@ -1,47 +1,33 @@
-"""Dropout: after the normaliser, the same mask in both passes, three different zeros, and a rate that is kept.
-
-Where a subject draws its own mask, equal scores and unit values make it visible: with P = 1/n and V = 1, the output
-is P ⊙ Z itself, and with G = 1 so is the value gradient. What is then claimed of chance is claimed with the
-probability of a false alarm stated here, from exact binomial tails: a right subject is refuted at most so often.
-"""
+"""Dropout: after the normaliser, three different zeros, and weights returned as declared."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import GRADIENTS, agree, compare, failure, joined
+from certify.properties.agree import agree, compare, failure, joined
 from certify.properties.explain import dot_scores, explained, output_of
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.scores import _whole_bias
 from certify.properties.surgery import with_mask
 from certify.subject import Capabilities
-from certify.subjects.families import sampled_call
-from pyspec import AttentionCall, Dropout, Layout, Oracle, Visibility
+from pyspec import AttentionCall, Dropout, Oracle, Visibility
 from pyspec import attention as spec
 from pyspec.domains import BallDomain, BoundDomain, Float64Domain
 from pyspec.domains.ball import precision
-from pyspec.dropout import count_interval, multiplier
+from pyspec.dropout import multiplier
 from pyspec.evaluate import lift_call
+from pyspec.formats import round_to
 from pyspec.ledger import NUMPY_FLOAT64, Ledger
-
-# A right subject fails one check of chance at most this often.
-FALSE_ALARM = Fraction(1, 10**9)
-_SEEDS = 16
-
-
-def _needs_sampling(c: Capabilities) -> str | None:
-    return None if getattr(c, "samples_dropout", False) else "dropout of its own not claimed"
 
 
 def _needs_weights(c: Capabilities) -> str | None:
     return needs.dropout(c) or (None if getattr(c, "returns_weights", False) else "returned weights not claimed")
 
 
-def _dropped(call: AttentionCall) -> AttentionCall:
+def dropped(call: AttentionCall) -> AttentionCall:
     """A realised multiplier, and one row that loses every key."""
     rng = call_rng(call, "mask")
     p = float(rng.choice([0.25, 0.5, 0.75]))
@@ -85,13 +71,13 @@ def _three(call: AttentionCall) -> AttentionCall | None:
     call = _whole_bias(call)
     visible = np.array(call.visible)
     visible[:, :, 0, :3] = [False, True, True]
-    dropped = _dropped(with_mask(call, visible))
-    assert dropped.dropout is not None
-    z = np.array(dropped.dropout.multiplier)
-    z[:, :, 0, 1:] = [0.0, *([1.0 / (1.0 - dropped.dropout.probability)] * (z.shape[-1] - 2))]
+    lossy = dropped(with_mask(call, visible))
+    assert lossy.dropout is not None
+    z = np.array(lossy.dropout.multiplier)
+    z[:, :, 0, 1:] = [0.0, *([1.0 / (1.0 - lossy.dropout.probability)] * (z.shape[-1] - 2))]
     if z.shape[2] > 1:
         z[:, :, 1] = 0.0
-    return dropped.but(dropout=replace(dropped.dropout, multiplier=z))
+    return lossy.but(dropout=replace(lossy.dropout, multiplier=z))
 
 
 def _three_zeros(call: AttentionCall, bench: Bench) -> Outcome:
@@ -134,127 +120,6 @@ def _three_zeros(call: AttentionCall, bench: Bench) -> Outcome:
     )
 
 
-def _visible_mask(call: AttentionCall) -> AttentionCall | None:
-    """Equal scores, unit values and unit output gradients: output and value gradient show the consumed weights."""
-    a = call.axes
-    if 0 in call.score_shape:
-        return None
-    width = max(a.queries, a.keys)
-    lead = (a.batch, a.query_heads)
-    return AttentionCall(
-        query=np.zeros((*lead, a.queries, width)),
-        key=np.zeros((*lead, a.keys, width)),
-        value=np.broadcast_to(np.eye(a.keys, width), (*lead, a.keys, width)).copy(),
-        dtype=call.dtype,
-        visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)),
-        head_map=tuple(range(a.query_heads)),
-        grad_output=np.broadcast_to(np.eye(a.queries, width), (*lead, a.queries, width)).copy(),
-        encoding="none",
-        layout=Layout(),
-        origin=call.origin,
-    )
-
-
-def _visible_mask_given(call: AttentionCall) -> AttentionCall | None:
-    shown = _visible_mask(call)
-    return None if shown is None else _dropped(shown)
-
-
-def _shows_mask(call: AttentionCall) -> bool:
-    return not call.query.any() and call.bias is None and bool(call.visible.all())
-
-
-def _fresh(call: AttentionCall, tensors: dict[str, np.ndarray], allowed: dict[str, np.ndarray], z: np.ndarray) -> bool:
-    """Does the value gradient show a mask of this rate, and another one than z?"""
-    assert call.dropout is not None
-    queries, keys = call.score_shape[2:]
-    found = np.swapaxes(tensors["grad_value"][..., :queries], -1, -2)
-    bound = np.swapaxes(allowed["grad_value"][..., :queries], -1, -2)
-    # The bound of a kept entry serves for all: a dropped one is exactly zero under the right mask.
-    bound = np.broadcast_to(bound.max(initial=0.0), bound.shape)
-    kept = 1.0 / (keys * (1.0 - call.dropout.probability))
-    is_kept = np.abs(found - kept) <= bound
-    is_mask = is_kept | (found == 0.0)
-    return bool(is_mask.all()) and bool((is_kept != (z > 0)).any())
-
-
-def _judged_with(
-    call: AttentionCall, bench: Bench, tensors: dict[str, np.ndarray], seen_call: AttentionCall
-) -> Outcome:
-    """Hold output and gradients to the multiplier in `call.dropout`; name a fresh mask in the backward pass."""
-    seen = bench.observe(seen_call) if not tensors else None
-    found = dict(seen.tensors) if seen is not None else tensors
-    allowed, oracle = bench.bounds(call), bench.oracle(call)
-    names = [n for n in ("output", *GRADIENTS) if n in found and n in allowed]
-    judged = tuple(oracle.judge(n, found[n], allowed[n]) for n in names)
-    outcome = Outcome(judgements=judged)
-    wrong = {j.tensor for j in judged if not j.inside}
-    z = np.asarray(call.multiplier)
-    if "grad_value" in wrong and "output" not in wrong and _shows_mask(call) and _fresh(call, found, allowed, z):
-        return replace(
-            outcome,
-            broken="fresh mask in the backward pass: the value gradient shows another mask than the output",
-        )
-    return outcome
-
-
-def _replayed(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None or call.grad_output is None or call.dropout is None:
-        return Outcome(skipped=reason or "no output gradient or no multiplier")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
-    again = bench.observe(call)
-    judged = [
-        compare(f"{n}, run again", again.tensors[n], seen.tensors[n], bench.bounds(call)[n])
-        for n in ("output", "grad_value")
-        if n in again.tensors and n in seen.tensors
-    ]
-    return joined(_judged_with(call, bench, dict(seen.tensors), call), Outcome(judgements=tuple(judged)))
-
-
-def _own_mask(call: AttentionCall, bench: Bench) -> Outcome:
-    """Masks the subject draws itself, under several seeds: read off, replayed, and counted."""
-    if not _shows_mask(call):
-        return Outcome(skipped="the mask cannot be read off this call")
-    reason = _needs_sampling(bench.subject.capabilities) or bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
-    rng = call_rng(call, "own")
-    p = float(rng.choice([0.25, 0.5, 0.75]))
-    first = int(rng.integers(2**31))
-    keys, kept, trials = call.score_shape[3], 0, 0
-    outcomes, masks = [], []
-    for seed in range(first, first + _SEEDS):
-        seen = bench.observe(sampled_call(call, p, seed))
-        broken = failure(seen, call, bench)
-        if broken is not None:
-            return Outcome(broken=broken, kernel=seen.kernel)
-        keep = seen.tensors["output"][..., :keys] > 0
-        masks.append(keep)
-        kept, trials = kept + int(keep.sum()), trials + keep.size
-        if seed < first + 2:
-            realised = call.but(dropout=Dropout(p, multiplier(keep, p)))
-            outcomes.append(_judged_with(realised, bench, dict(seen.tensors), call))
-            again = bench.observe(sampled_call(call, p, seed))
-            if again.error is not None or not np.array_equal(again.tensors["output"], seen.tensors["output"]):
-                return Outcome(broken=f"seed {seed} drew another mask when it was replayed", kernel=seen.kernel)
-    low, high = count_interval(trials, 1 - Fraction(p), FALSE_ALARM)
-    if not low <= kept <= high:
-        return Outcome(
-            broken=f"dropout of probability {p} kept {kept} of {trials} weights: expected {low} to {high} "
-            f"but for a chance of at most {float(FALSE_ALARM):g}"
-        )
-    # Two draws of one weight agree with this chance; all of them under all seeds, with its power.
-    agreeing = Fraction(p) ** _SEEDS + (1 - Fraction(p)) ** _SEEDS
-    if agreeing ** masks[0].size <= FALSE_ALARM and all(np.array_equal(m, masks[0]) for m in masks):
-        return Outcome(broken=f"{_SEEDS} seeds drew the same mask")
-    off = agree(call, bench, seen=bench.observe(sampled_call(call, 0.0, first)))
-    return joined(*outcomes, off)
-
-
 class WeightsOracle(Oracle):
     """Exact weights before and after dropout, under the names "before_dropout" and "after_dropout"."""
 
@@ -288,10 +153,10 @@ def weights_bounds(call: AttentionCall, ledger: Ledger) -> dict[str, np.ndarray]
 
 
 def _returned(call: AttentionCall) -> AttentionCall:
-    dropped = _dropped(call)
-    assert dropped.dropout is not None
+    lossy = dropped(call)
+    assert lossy.dropout is not None
     declared = str(call_rng(call, "returned").choice(["before_dropout", "after_dropout"]))
-    return dropped.but(dropout=replace(dropped.dropout, returned_weights=declared))
+    return lossy.but(dropout=replace(lossy.dropout, returned_weights=declared))
 
 
 def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
@@ -317,13 +182,47 @@ def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
     return outcome
 
 
+def _whole_values(call: AttentionCall) -> AttentionCall | None:
+    """Values of small integers, which a small integer may be added to exactly, under a realised multiplier."""
+    if 0 in (*call.score_shape, call.axes.value_width):
+        return None
+    value = call_rng(call, "values").integers(-4, 5, call.value.shape).astype(np.float64)
+    return dropped(call.but(value=value))
+
+
+def _value_shift(call: AttentionCall, bench: Bench) -> Outcome:
+    """The output moves by the constant times the sum of the consumed weights, which is not one."""
+    rng = call_rng(call, "shift")
+    constant = rng.integers(1, 4, (1, 1, 1, call.axes.value_width)) * rng.choice([-1.0, 1.0])
+    moved = call.but(value=call.value + constant)
+    reason = bench.uncovered(moved)
+    if reason is not None or not np.array_equal(round_to(call.dtype, moved.value), moved.value):
+        return Outcome(skipped=reason or "the moved values are not exact in this format")
+    runs = [bench.observe(c) for c in (call, moved)]
+    for seen in runs:
+        broken = failure(seen, call, bench)
+        if broken is not None:
+            return Outcome(broken=broken, kernel=seen.kernel)
+    used, own = _weights(BoundDomain(NUMPY_FLOAT64), call)["after_dropout"]
+    with np.errstate(all="ignore"):
+        expected = used.sum(axis=-1, keepdims=True) * constant
+        found = runs[1].tensors["output"] - runs[0].tensors["output"]
+        allowed = bench.bounds(call)["output"] + bench.bounds(moved)["output"]
+        # This side is computed in float64: the weights' own error, their sum, and the difference of two outputs.
+        rounding = 2.0**-52 * (used.shape[-1] + 2) * np.abs(used).sum(axis=-1, keepdims=True)
+        allowed = allowed + (own.sum(axis=-1, keepdims=True) + rounding) * np.abs(constant) + 2.0**-52 * np.abs(found)
+    allowed = np.where(np.isnan(allowed), np.inf, allowed)
+    judged = compare("output moved", found, np.broadcast_to(expected, found.shape), allowed)
+    return Outcome(judgements=(judged,), kernel=runs[0].kernel)
+
+
 register(
     Property(
         id="dropout-after-normaliser",
         claim="Dropout scales normalised weights; it neither removes keys before the softmax nor renormalises after.",
         theorem="dropout_multiplier_mean_one",
         check=_after_normaliser,
-        prepare=_dropped,
+        prepare=dropped,
         needs=needs.dropout,
         small=True,
     )
@@ -342,35 +241,23 @@ register(
 )
 register(
     Property(
-        id="dropout-mask-replayed",
-        claim="The backward pass uses the multiplier of the forward pass, not a fresh one.",
-        theorem="dropout_adjoint",
-        check=_replayed,
-        prepare=_visible_mask_given,
-        needs=lambda c: needs.dropout(c) or needs.gradients(c),
-        small=True,
-    )
-)
-register(
-    Property(
-        id="dropout-own-mask",
-        claim="Dropout that the subject draws keeps its rate, rescales, replays by seed and is off at probability 0.",
-        theorem="dropout_multiplier_mean_one",
-        also=("dropout_off_is_identity",),
-        check=_own_mask,
-        prepare=_visible_mask,
-        needs=_needs_sampling,
-        small=True,
-    )
-)
-register(
-    Property(
         id="dropout-returned-weights",
         claim="Returned weights are those that the call declares: before dropout, or after it.",
         theorem="dropout_off_is_identity",
         check=_returned_weights,
         prepare=_returned,
         needs=_needs_weights,
+        small=True,
+    )
+)
+register(
+    Property(
+        id="dropout-value-shift",
+        claim="A constant added to every value comes out times the row sum that dropout left, not times one.",
+        theorem="forward_linear_in_values",
+        check=_value_shift,
+        prepare=_whole_values,
+        needs=needs.dropout,
         small=True,
     )
 )

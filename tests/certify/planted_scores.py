@@ -296,6 +296,7 @@ PLANTED = (
     PlantedScore(
         "dropout before the normaliser", "dropout-after-normaliser", "dropout before the normaliser", dropout_first
     ),
+    PlantedScore("dropout before the normaliser, by values", "dropout-value-shift", "", dropout_first),
     PlantedScore("dropout not rescaled", "dropout-after-normaliser", "kept weights not rescaled", not_rescaled),
     PlantedScore("dropped as illegal", "dropout-three-zeros", "dropped keys treated as illegal", dropped_as_illegal),
     PlantedScore(
