@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -33,7 +34,7 @@ PEERS = "peers"
 ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
 OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
                "pyspec", "certify/properties", "certify/budget.py")  # fmt: skip
-# What the record of a call cannot say: it has no soft cap, and a call that breaks its contract is not a call.
+# What the record of a call may not be able to say, as long as the zoo lists it as not driven.
 OUR_GAPS = frozenset({"softcap", "refusals"})
 
 Row = dict[str, Any]
@@ -50,14 +51,22 @@ def sources(part: str) -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
+def commit() -> str:
+    """The commit checked out, marked when files differ from it."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
 def judge_ours(name: str, dtype: str, seed: int, quick: bool) -> Row:
     """The first refutation of a bug; for the correct kernel, all refutations."""
     from tests.mutants.catalogue import BY_NAME
     from tests.mutants.hunt import Bench, check, deck, hunt
     from tests.mutants.subject import ZooSubject
+    from tests.mutants.undriven import NOT_DRIVEN
 
     bug = BY_NAME.get(name)
-    gaps = sorted(bug.needs & OUR_GAPS) if bug else []
+    gaps = sorted(bug.needs & OUR_GAPS & set(NOT_DRIVEN)) if bug else []
     if gaps:
         return {"na": f"no {', '.join(gaps)}"}
     subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)[: QUICK if quick else None]
@@ -122,7 +131,14 @@ def run_shard(dtype: str, part: str, names: list[str], quick: bool, state: str |
     for name in (CORRECT, *names):
         if name in done:
             continue
-        row: Row = {"mutant": name, "dtype": dtype, "part": part, "quick": quick, "sources": sources(part)}
+        row: Row = {
+            "mutant": name,
+            "dtype": dtype,
+            "part": part,
+            "quick": quick,
+            "sources": sources(part),
+            "commit": commit(),
+        }
         if part == PEERS:
             row["seen"] = judge_peers(name, dtype, alarmed_cases(rows))
         else:
@@ -140,15 +156,15 @@ def alarmed_cases(rows: list[Row]) -> dict[str, frozenset[int]]:
     return {rule: frozenset(n for n, _ in seen.get("alarms", ())) for rule, seen in correct.items()}
 
 
-def known_rows(state: Path | None, quick: bool) -> list[Row]:
-    """Rows of an earlier run from the same sources; a line cut short by an interrupt is dropped."""
+def known_rows(state: Path | None, quick: bool, as_is: bool) -> list[Row]:
+    """Rows of an earlier run from the same sources (or any, as is); a line cut short by an interrupt is dropped."""
     rows: dict[tuple[str, str, str], Row] = {}
     for line in state.read_text().splitlines() if state is not None and state.exists() else ():
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if row["quick"] == quick and row["sources"] == sources(row["part"]):
+        if row["quick"] == quick and (as_is or row["sources"] == sources(row["part"])):
             rows[row["mutant"], row["dtype"], row["part"]] = row
     return list(rows.values())
 
@@ -160,16 +176,24 @@ def known_rows(state: Path | None, quick: bool) -> list[Row]:
 @click.option("--mutants", "pattern", default="*", metavar="GLOB")
 @click.option("--quick", is_flag=True, help=f"One seed and at most {QUICK} cases of ours for each bug.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
 @click.option("--write", is_flag=True, help="Write docs/POWER.md and docs/power.svg.")
 def main(
-    seeds: int, jobs: int, dtypes: tuple[str, ...], pattern: str, quick: bool, state: Path | None, write: bool
+    seeds: int,
+    jobs: int,
+    dtypes: tuple[str, ...],
+    pattern: str,
+    quick: bool,
+    state: Path | None,
+    as_is: bool,
+    write: bool,
 ) -> None:
     from bench.power_report import show, write_docs
     from tests.mutants.catalogue import live
 
-    known, start = known_rows(state, quick), time.perf_counter()
+    known, start = known_rows(state, quick, as_is), time.perf_counter()
     parts = [PEERS, *(f"seed {n}" for n in range(1 if quick else seeds))]
-    rows: list[Row] = []
+    rows = [r for r in known if r["dtype"] in dtypes and r["part"] in parts] if as_is else []
     with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
         shards = [
             pool.submit(
@@ -177,7 +201,7 @@ def main(
                 [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, pattern)],
                 quick, str(state) if state else None, known,
             )
-            for part in parts
+            for part in ([] if as_is else parts)
             for dtype in dtypes
         ]  # fmt: skip
         for shard in as_completed(shards):

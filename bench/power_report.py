@@ -250,8 +250,8 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
         "## How this page was made",
         "",
         f"`python bench/power.py {' '.join(shown(options))}`, {datetime.date.today().isoformat()}, on {machine()}. "
-        + ("Resumed" if "--state" in options else f"It took {seconds:.0f} s")
-        + "; the machine did other work meanwhile.",
+        + ("" if "--state" in options else f"It took {seconds:.0f} s. ")
+        + f"The machine did other work meanwhile. {provenance(rows)}",
         "",
     ]
     return "\n".join(lines)
@@ -261,6 +261,12 @@ def shown(options: list[str]) -> list[str]:
     """The options that decide the result: not where the state was kept."""
     cut = options.index("--state") if "--state" in options else len(options)
     return options[:cut] + options[cut + 2 :]
+
+
+def provenance(rows: list[Row]) -> str:
+    """Commits that the rows were measured at."""
+    found = sorted({r["commit"] for r in rows if "commit" in r})
+    return f"Measured at {', '.join(found)}." if found else ""
 
 
 def killers(rows: list[Row], name: str) -> str:
