@@ -92,6 +92,15 @@ class Backend:
     materialised_weights: str = "unobserved"
 
 
+def _frozen(array: Any) -> Any:
+    """A read-only array: the given one when it is, else a copy, so that the caller's stays writeable."""
+    if array is None or not array.flags.writeable:
+        return array
+    copy = np.array(array, order="C")
+    copy.flags.writeable = False
+    return copy
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionCall:
     """One attention call.
@@ -127,10 +136,13 @@ class AttentionCall:
         from pyspec.call_check import check
 
         check(self)
-        arrays = (self.query, self.key, self.value, self.bias, self.grad_output, self.visibility.mask, self.sink)
-        for array in arrays:
-            if array is not None:
-                array.flags.writeable = False
+        for name in ("query", "key", "value", "bias", "grad_output", "sink"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        seen, dropped = self.visibility, self.dropout
+        frozen = replace(seen, mask=_frozen(seen.mask), query_valid=_frozen(seen.query_valid))
+        object.__setattr__(self, "visibility", frozen)
+        if dropped is not None:
+            object.__setattr__(self, "dropout", replace(dropped, multiplier=_frozen(dropped.multiplier)))
 
     @property
     def axes(self) -> Axes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -98,9 +99,13 @@ def _array(field: str, f: Floats | None) -> np.ndarray | None:
 def _bool_array(field: str, b: Bits | None) -> np.ndarray | None:
     if b is None:
         return None
-    if any(n < 0 for n in b.shape) or len(b.digits) != int(np.prod(b.shape)) or set(b.digits) - {"0", "1"}:
-        raise CallError(f"{field}: expected {int(np.prod(b.shape))} digits 0 or 1 for shape {b.shape}")
-    return np.array([c == "1" for c in b.digits], dtype=bool).reshape(b.shape)
+    # math.prod, since numpy's product wraps around.
+    if any(n < 0 for n in b.shape) or len(b.digits) != math.prod(b.shape) or set(b.digits) - {"0", "1"}:
+        raise CallError(f"{field}: expected {math.prod(b.shape)} digits 0 or 1 for shape {b.shape}")
+    try:
+        return np.array([c == "1" for c in b.digits], dtype=bool).reshape(b.shape)
+    except ValueError as error:
+        raise CallError(f"{field}: shape {b.shape}: {error}") from error
 
 
 def _number(field: str, text: str | None) -> float | None:
@@ -108,7 +113,7 @@ def _number(field: str, text: str | None) -> float | None:
         return None
     try:
         return float.fromhex(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise CallError(f"{field} = {text!r}: expected a hexadecimal float such as 0x1.8p+0") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +55,16 @@ def get_format(name: str) -> Format:
 
 def round_to(name: str, values: np.ndarray) -> np.ndarray:
     """Round float64 values to the nearest value of the format (ties to even), returned as float64."""
+    fmt = get_format(name)
+    values = np.asarray(values, dtype=np.float64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return np.asarray(values, dtype=np.float64).astype(get_format(name).dtype).astype(np.float64)
+        if fmt is not BFLOAT16:
+            return values.astype(fmt.dtype).astype(np.float64)
+        # The cast of ml_dtypes goes through float32 and so rounds twice: round to a multiple of the last place.
+        _, exponent = np.frexp(values)
+        place = np.ldexp(1.0, np.maximum(exponent - fmt.precision, -133))
+        rounded = np.rint(values / place) * place
+        return np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, values), rounded)
 
 
 def is_representable(name: str, values: np.ndarray) -> np.ndarray:
@@ -78,7 +87,8 @@ def from_hex(name: str, words: list[str], shape: tuple[int, ...]) -> np.ndarray:
     for word in words:
         if len(word) != width or any(c not in "0123456789abcdef" for c in word):
             raise ValueError(f"bad {name} bit pattern {word!r}: expected {width} lower-case hex digits")
-    if len(words) != int(np.prod(shape)):
-        raise ValueError(f"{len(words)} bit patterns for shape {list(shape)}: expected {int(np.prod(shape))}")
+    if len(words) != math.prod(shape):
+        raise ValueError(f"{len(words)} bit patterns for shape {list(shape)}: expected {math.prod(shape)}")
     bits = np.array([int(word, 16) for word in words], dtype=fmt.bits)
-    return bits.view(fmt.dtype).astype(np.float64).reshape(shape)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return bits.view(fmt.dtype).astype(np.float64).reshape(shape)

@@ -14,6 +14,9 @@ FINAL_STAGES = ("output", "grad_query", "grad_key", "grad_value", "grad_bias")
 class Ledger:
     """How a kernel rounds.
 
+    Whatever is not said here is left open: the order of sums, flushing of subnormal inputs and results, and whether
+    the scale goes to query, key, both as a root, or the scores. Tiles of a gradient are summed in ascending order.
+
     storage, compute: formats of the tensors and of every accumulation and elementwise operation.
     stores: stages (see pyspec.domain.STAGES) whose result is rounded to `storage` as well.
     weights: "saved" when backward reuses the weights, "recomputed" when it forms exp(score - LSE) again.

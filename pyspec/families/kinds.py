@@ -109,6 +109,9 @@ class FamilyCall(AttentionCall):
     def __post_init__(self) -> None:
         super().__post_init__()
         a, family = self.axes, self.family
+        if self.softcap is not None or self.sink is not None:
+            name = "softcap" if self.softcap is not None else "sink"
+            raise FamilyError(f"{name} of a {family.name} call: only dot products carry one; leave it out")
         if family.name in ("additive", "cosine") and self.scale.value is None:
             raise FamilyError(
                 f"scale.value = None for the {family.name} family: key_width ** -0.5 belongs to dot products; "

@@ -315,19 +315,7 @@ BROKEN = {
 }  # fmt: skip
 
 
-# These raise another error than CallError today.
-OTHER_ERROR = ("mask whose product wraps to 0", "empty but huge mask", "scale overflows", "signalling NaN bits")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=pytest.mark.xfail(raises=(ValueError, OverflowError, RuntimeWarning)))
-        if n in OTHER_ERROR
-        else n
-        for n in BROKEN
-    ],
-)
+@pytest.mark.parametrize("name", BROKEN)
 def test_broken_json_gives_a_call_error(name: str) -> None:
     with pytest.raises(CallError):
         call_from_json(BROKEN[name])

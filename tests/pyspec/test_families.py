@@ -470,6 +470,13 @@ def test_the_default_scale_belongs_to_dot_products(family: Family) -> None:
         family_call(call.but(scale=type(call.scale)(None)), family)
 
 
+@pytest.mark.parametrize(("name", "value"), [("softcap", 5.0), ("sink", np.zeros(2))])
+def test_modifiers_of_dot_products_are_refused(name: str, value: Any) -> None:
+    call = plain_call(drawn(0, "dot"))
+    with pytest.raises(FamilyError, match=f"{name} of a bilinear call: only dot products carry one"):
+        family_call(call.but(**{name: value}), Bilinear(np.zeros((1, 3, 3))))
+
+
 def test_a_domain_without_roots_says_so() -> None:
     with pytest.raises(FamilyError, match="needs square roots, which the exact domain has not"):
         evaluate_family(ExactDomain(), drawn(0, "cosine"), with_lse=False)

@@ -120,3 +120,8 @@ def test_known_patterns() -> None:
 def test_bad_words(words: list[str], shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_hex("bfloat16", words, shape)
+
+
+def test_bfloat16_is_rounded_once() -> None:
+    # Through float32 this would be a tie first, and then go down.
+    assert round_to("bfloat16", np.array([1.0 + 2.0**-8 + 2.0**-40])).item() == 1.0 + 2.0**-7
