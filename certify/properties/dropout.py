@@ -8,7 +8,7 @@ import numpy as np
 
 from certify.properties import needs
 from certify.properties.agree import agree, compare, failure, joined
-from certify.properties.explain import dot_scores, explained, output_of
+from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.scores import _whole_bias
 from certify.properties.surgery import with_mask
@@ -29,6 +29,7 @@ def _needs_weights(c: Capabilities) -> str | None:
 
 def dropped(call: AttentionCall) -> AttentionCall:
     """A realised multiplier, and one row that loses every key."""
+    call = without_modifiers(call)
     rng = call_rng(call, "mask")
     p = float(rng.choice([0.25, 0.5, 0.75]))
     keep = rng.random(call.score_shape) >= p

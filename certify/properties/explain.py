@@ -41,6 +41,11 @@ def output_of(
         return c @ call.value[:, list(call.head_map)]
 
 
+def without_modifiers(call: AttentionCall) -> AttentionCall:
+    """The call without softcap and sink, of which the wrong models here know nothing."""
+    return call if call.softcap is None and call.sink is None else call.but(softcap=None, sink=None)
+
+
 def dot_scores(call: AttentionCall) -> np.ndarray:
     """Q Kᵀ in float64, heads repeated."""
     return call.query @ np.swapaxes(call.key[:, list(call.head_map)], -1, -2)

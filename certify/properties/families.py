@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from certify.properties.agree import agree, expected_tensors, failure, is_vacuous
-from certify.properties.explain import dot_scores, explained, output_of
+from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.subject import Capabilities
 from pyspec import AttentionCall, CallError, Scale
@@ -39,6 +39,7 @@ def _needs(name: str) -> Callable[[Capabilities], str | None]:
 
 def _draw(call: AttentionCall, name: str) -> FamilyCall | None:
     """The call with scores of that family, its parameters drawn from the call itself."""
+    call = without_modifiers(call)
     rng = call_rng(call, name)
     a = call.axes
     heads = int(rng.choice([1, a.query_heads])) if a.query_heads else 1
@@ -172,6 +173,7 @@ def _length_free(call: AttentionCall, bench: Bench) -> Outcome:
 
 def _reduced(call: AttentionCall, bench: Bench) -> Outcome:
     """A bilinear call whose reduction is exact, run by the subject as a call of dot products."""
+    call = without_modifiers(call)
     rng = call_rng(call, "reduction")
     width = call.axes.key_width
     metric = rng.integers(-1, 2, (1, width, width)).astype(np.float64)
@@ -215,6 +217,7 @@ def _declared_scale(call: AttentionCall) -> AttentionCall | None:
     """Scores small enough to tell multipliers apart, and a multiplier that no mistake leaves as it is."""
     if 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width):
         return None
+    call = without_modifiers(call)
     rng = call_rng(call, "scale-gate")
     query = rng.integers(-2, 3, call.query.shape).astype(np.float64)
     key = rng.integers(-2, 3, call.key.shape).astype(np.float64)
@@ -244,6 +247,7 @@ def _gaps(call: AttentionCall) -> AttentionCall | None:
     """Scores with gaps of one to eight, where sparse maps drop keys that softmax keeps."""
     if 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width) or call.axes.keys < 2:
         return None
+    call = without_modifiers(call)
     rng = call_rng(call, "gaps")
     query, key = np.zeros_like(call.query), np.zeros_like(call.key)
     query[..., 0] = rng.integers(1, 3, query.shape[:-1])
