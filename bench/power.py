@@ -176,6 +176,7 @@ def known_rows(state: Path | None, quick: bool, as_is: bool) -> list[Row]:
 @click.option("--mutants", "pattern", default="*", metavar="GLOB")
 @click.option("--quick", is_flag=True, help=f"One seed and at most {QUICK} cases of ours for each bug.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--who", type=click.Choice(["all", "ours", "peers"]), default="all", help="Whose rows to run.")
 @click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
 @click.option("--write", is_flag=True, help="Write docs/POWER.md and docs/power.svg.")
 def main(
@@ -185,6 +186,7 @@ def main(
     pattern: str,
     quick: bool,
     state: Path | None,
+    who: str,
     as_is: bool,
     write: bool,
 ) -> None:
@@ -193,6 +195,7 @@ def main(
 
     known, start = known_rows(state, quick, as_is), time.perf_counter()
     parts = [PEERS, *(f"seed {n}" for n in range(1 if quick else seeds))]
+    parts = [p for p in parts if who == "all" or (p == PEERS) == (who == "peers")]
     rows = [r for r in known if r["dtype"] in dtypes and r["part"] in parts] if as_is else []
     with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
         shards = [

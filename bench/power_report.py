@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,18 @@ def seen_by(rows: list[Row], rule: str, dtype: str, mutant: str) -> list[Row]:
     parts = [r for r in rows if (r["dtype"], r["mutant"]) == (dtype, mutant)]
     if rule == OURS:
         return [r["seen"] for r in parts if r["part"] != PEERS]
-    return [r["seen"][rule] for r in parts if r["part"] == PEERS]
+    reason = beyond_of(rule, dtype, mutant) if mutant else None
+    return [{"na": reason} if reason else r["seen"][rule] for r in parts if r["part"] == PEERS]
+
+
+@cache
+def beyond_of(rule_id: str, dtype: str, mutant: str) -> str | None:
+    """Why a bug is no business of a peer's rule, by what is known of its interface now."""
+    from bench.peers import RULES
+    from bench.peers.model import beyond
+    from tests.mutants.catalogue import BY_NAME
+
+    return beyond(next(r for r in RULES if r.id == rule_id), BY_NAME[mutant], dtype)
 
 
 def hit(seen: list[Row]) -> bool:
@@ -278,8 +290,11 @@ def killers(rows: list[Row], name: str) -> str:
 
 def able(rows: list[Row], name: str) -> str:
     """How many peers could have expressed the bug in some storage type."""
-    seen = [r["seen"] for r in rows if r["mutant"] == name and r["part"] == PEERS]
-    rules = {rule for by_rule in seen for rule, s in by_rule.items() if "na" not in s}
+    rules = [
+        rule
+        for rule in titles()
+        if rule != OURS and any(applies(seen_by(rows, rule, dtype, name)) for dtype in dtypes_of(rows))
+    ]
     return f"{len(rules)} of {len(titles()) - 1}"
 
 
