@@ -129,3 +129,15 @@ def finite_minimum(
         low = torch.finfo(query.dtype).min
         attn_mask = torch.zeros(attn_mask.shape, dtype=query.dtype).masked_fill(~attn_mask, low)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, scale=scale, enable_gqa=enable_gqa)
+
+
+@claims(Capabilities(dtypes=tuple(FORMATS)), one_precision)
+def math_empty(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """The math kernel, taken to handle empty calls whatever the output gradient."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+        )  # fmt: skip

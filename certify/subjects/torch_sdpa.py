@@ -16,8 +16,8 @@ from certify.subjects.snippet import torch_program
 from certify.subjects.torch_tensors import run_torch
 from pyspec import AttentionCall, Ledger
 from pyspec.call import LAYOUTS
-from pyspec.formats import FORMATS
-from pyspec.ledger import every_operation_stored, flash, one_precision
+from pyspec.formats import FORMATS, get_format
+from pyspec.ledger import compute_for, every_operation_stored, flash, one_precision
 
 KERNELS = {
     "math": "MATH",
@@ -87,6 +87,27 @@ CAUSAL_SCALE = KnownDivergence(
 )
 
 
+EMPTY_OVERFLOW = KnownDivergence(
+    name="empty-call-with-overflowing-output-gradient",
+    reason="NaN query gradient, because the sum of the output gradient is multiplied by zero",
+    finding="docs/FINDINGS.md#F10",
+    meets=lambda call: _is_empty(call) and _overflows(call),
+)
+
+
+def _is_empty(call: AttentionCall) -> bool:
+    return 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width)
+
+
+def _overflows(call: AttentionCall) -> bool:
+    """May the sum of the output gradient pass the accumulation format's largest number?"""
+    if call.grad_output is None:
+        return False
+    with np.errstate(over="ignore"):
+        total = np.abs(call.grad_output).sum()
+    return bool(total >= get_format(compute_for(call.dtype)).largest)
+
+
 @dataclass(frozen=True)
 class TorchSdpa:
     """torch.nn.functional.scaled_dot_product_attention, held to one kernel by sdpa_kernel."""
@@ -105,6 +126,8 @@ class TorchSdpa:
     @property
     def known_divergences(self) -> tuple[KnownDivergence, ...]:
         """Where this kernel is known to be wrong."""
+        if self.kernel == "math":
+            return (EMPTY_OVERFLOW,)
         return (CAUSAL_SCALE,) if (self.kernel, self.device) == ("flash", "cpu") else ()
 
     def identity(self) -> dict[str, str]:
