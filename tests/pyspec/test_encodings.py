@@ -234,6 +234,8 @@ def test_a_finite_sentinel_needs_consent_and_leaks() -> None:
     assert leaked_mass(visible, np.zeros((1, 1, 1, 2)), -1e4) == 0.0
     assert leaked_mass(visible, np.array([[[[-2e4, 0.0]]]]), -1e4) == 1.0
     assert leaked_mass(visible, np.array([[[[-1e4, 0.0]]]]), -1e4) == 0.5
+    # The penalty is added: a hidden score of its own size takes it back.
+    assert leaked_mass(visible, np.array([[[[0.0, 1e4]]]]), -1e4) == 0.5
     # A row that sees nothing spreads over all keys instead of being zero.
     assert leaked_mass(np.zeros((1, 1, 1, 2), bool), np.zeros((1, 1, 1, 2)), -1e4) == 1.0
     # A bias equal to the sentinel cannot be told from it.

@@ -76,6 +76,7 @@ REFUSED = [
     ("tensors.value_physical.shape", [1, 2, 5, 3], "tensors.value_physical.shape", "never broadcast"),
     ("tensors.query.stride", DELETE, "tensors.query.stride", "shape alone does not identify"),
     ("tensors.query.stride", [1], "tensors.query.stride", "one step for each of 4 axes"),
+    ("tensors.query.stride", [32, 8, 1, 2], "tensors.query.contiguous", "say False; record what was observed"),
     ("tensors.query.contiguous", False, "tensors.query.contiguous", "record what was observed"),
     ("tensors.key_physical.device", "cuda:0", "tensors.key_physical.device", "expected 'cpu', as of query"),
     ("tensors.key_physical.dtype", "float16", "tensors.key_physical.dtype", "expected 'float32', as of query"),
