@@ -7,10 +7,12 @@ public import AttnProofs.Linear
 public import AttnProofs.Locality
 public import AttnProofs.Packing
 public import AttnProofs.Visibility
+public import AttnProofs.Handoff
 public import AttnProofs.Heads
 public import AttnProofs.Online
 public import AttnProofs.Dual
 public import AttnProofs.DualRing
+public import AttnProofs.Softcap
 public import AttnProofs.Order
 public import AttnProofs.Exp
 public import AttnProofs.Scale
@@ -254,6 +256,19 @@ theorem padding_may_be_cut_off (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (l
     forward p x = forward (p.select id (Fin.castLE len)) (x.select id (Fin.castLE len)) :=
   forward_padding p x len hm
 
+/-- A row over exactly the keys that it sees, in any order, is its row of the whole. -/
+theorem row_over_visible_keys (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (rows : Fin mQ → Fin nQ)
+    {columns : Fin mK → Fin nK} (i : Fin mQ) (once : ∀ {j j'}, columns j = columns j' → j = j')
+    (all : ∀ j, p.visible (rows i) j = true → ∃ j', columns j' = j) :
+    forward (p.select rows columns) (x.select rows columns) i = forward p x (rows i) :=
+  forward_visible_only p x rows i once all
+
+/-- What a row with a zero output gradient sees does not matter to any gradient: a borrowed key leaves no trace. -/
+theorem unused_rows_leave_no_trace {p p' : Params R nQ nK} (x : Inputs R nQ nK d dv) {G : Mat R nQ dv}
+    (scale : p.scale = p'.scale)
+    (same : ∀ i, (∀ c, G i c = 0) ∨ (p.visible i = p'.visible i ∧ p.multiplier i = p'.multiplier i)) :
+    backward p x G = backward p' x G := backward_zero_rows x scale same
+
 /-! ### Causal masks -/
 
 /-- A causal row never reads the keys, values and biases after its position. -/
@@ -326,7 +341,59 @@ theorem prefix_law (length : Nat) (offset : Int) :
 theorem segments_law (sq : Vec Nat nQ) (sk : Vec Nat nK) (i : Fin nQ) (j : Fin nK) :
     segments sq sk i j = true ↔ sq i = sk j := segments_iff sq sk i j
 
+/-- A query inside the prefix sees the prefix, one behind it its past; a causal mask beside it takes the prefix away. -/
+theorem prefix_is_a_causal_region (length : Nat) (offset : Int) :
+    (∀ (i : Fin nQ) (j : Fin nK), Visibility.prefix length offset i j = true ↔
+      ((i.1 : Int) + offset < length ∧ j.1 < length) ∨ ((length : Int) ≤ i.1 + offset ∧ (j.1 : Int) ≤ i.1 + offset))
+      ∧ (compose (Visibility.prefix length offset) (causal offset) : Mat Bool nQ nK) = causal offset :=
+  ⟨prefix_two_regions length offset, prefix_with_causal length offset⟩
+
+/-- In the other polarity masks compose by OR: an edge is blocked where at least one of them blocks it. -/
+theorem blocked_masks_compose_by_or (a b : Mat Bool nQ nK) (i : Fin nQ) (j : Fin nK) :
+    (!compose a b i j) = either (fun i j => !a i j) (fun i j => !b i j) i j := blocked_composition a b i j
+
+/-- The sum of additive masks and the conjunction of boolean ones show the same edges. -/
+theorem additive_masks_compose [Add R] (a b : Mat (Option R) nQ nK) :
+    shown (plus a b) = compose (shown a) (shown b) := additive_composition a b
+
 end Visibility
+
+/-! ### Softcapped scores -/
+
+section Softcap
+variable [CommRing R] [Inv R] [Exp R] [Tanh R] (c : R) (p : Params R nQ nK) (x dx : Inputs R nQ nK d dv)
+  (G : Mat R nQ dv)
+
+/-- Under a softcap, tangent and gradient pair, in one term each for query, key, value and bias. -/
+theorem softcap_jvp_backward_pairing :
+    frob (Softcap.jvp c p x dx) G =
+      frob dx.query (Softcap.backward c p x G).query + frob dx.key (Softcap.backward c p x G).key
+        + frob dx.value (Softcap.backward c p x G).value + frob dx.bias (Softcap.backward c p x G).bias :=
+  Softcap.jvp_backward c p x dx G
+
+/-- Under a softcap, nothing but the gradient map is the transpose of the tangent map. -/
+theorem softcap_backward_is_transpose (y : Inputs R nQ nK d dv) :
+    (∀ dx, frob (Softcap.jvp c p x dx) G = Inputs.inner dx y) ↔ y = Softcap.backward c p x G :=
+  ⟨Softcap.backward_unique c p x G y, fun h dx => h ▸ Softcap.jvp_backward c p x dx G⟩
+
+omit dx in
+/-- A softcap comes before the mask: a hidden key keeps weight zero and score gradient zero. -/
+theorem softcap_masked_weight_zero {i : Fin nQ} {j : Fin nK} (h : p.visible i j = false) :
+    Softcap.weights c p x i j = 0 ∧ Softcap.scoresGrad c p x G i j = 0 :=
+  ⟨Softcap.weights_hidden c x h, Softcap.scoresGrad_hidden c x G h⟩
+
+omit dx G in
+/-- Under a softcap, a query that sees no key has a zero output. -/
+theorem softcap_empty_row_output_zero {i : Fin nQ} (h : ∀ j, p.visible i j = false) :
+    Softcap.forward c p x i = fun _ => 0 := Softcap.forward_empty c x h
+
+end Softcap
+
+/-- Forward with a softcap over dual numbers gives the output and, as its derivative, the JVP. -/
+theorem softcap_forward_over_duals [Field R] [Exp R] [Tanh R] {c : R} (hc : c ≠ 0) (p : Params R nQ nK)
+    (x dx : Inputs R nQ nK d dv) (i : Fin nQ) (k : Fin dv) :
+    Softcap.forward (Dual.const c) (Dual.params p) (Dual.inputs x dx) i k
+      = ⟨Softcap.forward c p x i k, Softcap.jvp c p x dx i k⟩ := Softcap.forward_dual hc p x dx i k
 
 /-! ### Heads and scale -/
 
@@ -474,6 +541,10 @@ end Ordered
 
 /-- The rational stand-in for the exponential, over which exact vectors are computed, is positive everywhere. -/
 theorem pade_exp_positive (x : Rat) : 0 < padeExp x := padeExp_pos x
+
+/-- The rational stand-in for the hyperbolic tangent belongs to that for the exponential: `(e - 1) / (e + 1)`. -/
+theorem pade_tanh_matches_pade_exp (x : Rat) : padeTanh x * (padeExp (2 * x) + 1) = padeExp (2 * x) - 1 :=
+  Softcap.padeTanh_eq x
 
 /-- The laws asked of an exponential can be met: they do not contradict each other. -/
 theorem exponential_laws_consistent : @LawfulExp Rat _ constantExp := lawful_constantExp

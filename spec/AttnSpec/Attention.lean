@@ -86,6 +86,63 @@ def backward (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (G : Mat R nQ dv) :
 
 end Forward
 
+/-! ### Softcapped scores -/
+
+namespace Softcap
+variable [Zero R] [Add R] [Mul R] [Inv R] [Exp R] [Tanh R]
+
+/-- Softcapping with cap `c`: `c · tanh (A / c)` entry by entry, which never exceeds `c` in size. -/
+def softcap (c : R) (A : Mat R nQ nK) : Mat R nQ nK := fun i j => c * tanh (A i j * c⁻¹)
+
+/-- The scaled products `scale · Q Kᵀ`, which the cap acts on. -/
+def scaledScores (p : Params R nQ nK) (x : Inputs R nQ nK d dv) : Mat R nQ nK :=
+  fun i j => p.scale * mulT x.query x.key i j
+
+/-- The scores under a cap: capped before the bias is added and before the mask. -/
+def scores (c : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) : Mat R nQ nK :=
+  fun i j => softcap c (scaledScores p x) i j + x.bias i j
+
+/-- The weights under a cap. -/
+def weights (c : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) : Mat R nQ nK :=
+  softmaxRows p.visible (scores c p x)
+
+/-- The output under a cap. -/
+def forward (c : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) : Mat R nQ dv :=
+  mul (hadamard (weights c p x) p.multiplier) x.value
+
+variable [One R] [Sub R]
+
+/-- The slope of `softcap`: `1 - tanh² (A / c)`. -/
+def slope (c : R) (A : Mat R nQ nK) : Mat R nQ nK :=
+  fun i j => 1 - tanh (A i j * c⁻¹) * tanh (A i j * c⁻¹)
+
+/-- The tangent of the capped scores: the cap's slope on the products, none on the bias. -/
+def scoresJvp (c : R) (p : Params R nQ nK) (x dx : Inputs R nQ nK d dv) : Mat R nQ nK := fun i j =>
+  slope c (scaledScores p x) i j * (p.scale * (mulT dx.query x.key i j + mulT x.query dx.key i j)) + dx.bias i j
+
+/-- The tangent of the weights under a cap. -/
+def weightsJvp (c : R) (p : Params R nQ nK) (x dx : Inputs R nQ nK d dv) : Mat R nQ nK :=
+  centerRows (weights c p x) (scoresJvp c p x dx)
+
+/-- The tangent of the output under a cap. -/
+def jvp (c : R) (p : Params R nQ nK) (x dx : Inputs R nQ nK d dv) : Mat R nQ dv := fun i k =>
+  mul (hadamard (weightsJvp c p x dx) p.multiplier) x.value i k
+    + mul (hadamard (weights c p x) p.multiplier) dx.value i k
+
+/-- The gradient with respect to the capped scores, bias included. -/
+def scoresGrad (c : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (G : Mat R nQ dv) : Mat R nQ nK :=
+  centerRows (weights c p x) (weightsGrad p x G)
+
+/-- The gradients under a cap: query and key take the score gradient times the slope, the bias takes it as it is. -/
+def backward (c : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (G : Mat R nQ dv) :
+    Inputs R nQ nK d dv where
+  query := fun i a => p.scale * mul (hadamard (slope c (scaledScores p x)) (scoresGrad c p x G)) x.key i a
+  key := fun j a => p.scale * tMul (hadamard (slope c (scaledScores p x)) (scoresGrad c p x G)) x.query j a
+  value := tMul (hadamard (weights c p x) p.multiplier) G
+  bias := scoresGrad c p x G
+
+end Softcap
+
 /-- The inner product of two bundles of inputs: the sum over query, key, value and bias. -/
 def Inputs.inner [Zero R] [Add R] [Mul R] (x y : Inputs R nQ nK d dv) : R :=
   frob x.query y.query + frob x.key y.key + frob x.value y.value + frob x.bias y.bias

@@ -27,6 +27,8 @@ instance [Sub R] : Sub (Dual R) := ⟨fun x y => ⟨x.re - y.re, x.eps - y.eps�
 instance [Add R] [Mul R] : Mul (Dual R) := ⟨fun x y => ⟨x.re * y.re, x.re * y.eps + x.eps * y.re⟩⟩
 instance [Neg R] [Mul R] [Inv R] : Inv (Dual R) := ⟨fun x => ⟨x.re⁻¹, -(x.eps * (x.re⁻¹ * x.re⁻¹))⟩⟩
 instance [Mul R] [Exp R] : Exp (Dual R) := ⟨fun x => ⟨exp x.re, x.eps * exp x.re⟩⟩
+instance [One R] [Sub R] [Mul R] [Tanh R] : Tanh (Dual R) :=
+  ⟨fun x => ⟨tanh x.re, x.eps * (1 - tanh x.re * tanh x.re)⟩⟩
 
 /-- A number that does not vary. -/
 def const [Zero R] (a : R) : Dual R := ⟨a, 0⟩

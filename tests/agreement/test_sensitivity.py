@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pyspec import attention, heads, online, softmax, visibility
+from pyspec.domains.exact import ExactDomain
 from tests.agreement import test_vectors as agreement
 from tests.agreement.vector_files import cases
 
@@ -38,6 +39,11 @@ def _bias_left_out(dom: Any, p: Any, x: Any) -> Any:
 
 def _bias_scaled(dom: Any, p: Any, x: Any) -> Any:
     return dom.times("scaled", p.scale, dom.add("biased", dom.mul_t("dot", x.query, x.key), x.bias))
+
+
+def _cap_after_bias(dom: Any, p: Any, x: Any, scaled: Any) -> Any:
+    biased = scaled if x.bias is None else dom.add("biased", scaled, x.bias)
+    return biased if p.softcap is None else dom.softcap(p.softcap, biased)
 
 
 def _weights_grad_without_multiplier(dom: Any, p: Any, x: Any, grad_output: Any) -> Any:
@@ -74,6 +80,8 @@ MISTAKES: list[Mistake] = [
     ("key left out of the tangent", attention, "scores_jvp", _key_tangent_left_out, "attention", JVP),
     ("bias left out", attention, "scores", _bias_left_out, "attention", FORWARD),
     ("bias scaled", attention, "scores", _bias_scaled, "attention", FORWARD),
+    ("slope of the cap left out", ExactDomain, "softcap_grad", lambda dom, cap, a, g: g, "softcap", BACKWARD),
+    ("cap after the bias", attention, "_cap_and_bias", _cap_after_bias, "softcap", FORWARD),
     ("no centring", softmax, "center", _not_centred, "attention", BACKWARD),
     ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", FORWARD),
     ("causal one off", visibility, "causal", _one_position_late, "visibility", agreement.test_visibility),

@@ -14,7 +14,7 @@ from flint import fmpq
 
 from pyspec import attention, dropout, dual, heads, online, scale, visibility
 from pyspec.attention import Inputs, Params
-from pyspec.domains.exact import ExactDomain, pade_exp
+from pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
 from tests.agreement.vector_files import cases, mask, numbers
 from tools.lean import vectors
 
@@ -56,7 +56,8 @@ def inputs(record: dict[str, Any], shape: dict[str, tuple[int, ...]]) -> Inputs[
 
 def params(case: dict[str, Any], shape: tuple[int, ...]) -> Params[np.ndarray]:
     multiplier = lifted(case["multiplier"], shape) if "multiplier" in case else None
-    return Params(float(Fraction(case["scale"])), mask(case["visible"], shape), multiplier)
+    softcap = float(Fraction(case["softcap"])) if "softcap" in case else None
+    return Params(float(Fraction(case["scale"])), mask(case["visible"], shape), multiplier, softcap)
 
 
 def same_gradient(got: Inputs[np.ndarray], expected: dict[str, Any]) -> None:
@@ -90,9 +91,10 @@ def build(record: dict[str, Any], queries: int, keys: int) -> np.ndarray:
     raise AssertionError(f"a constructor that this test does not know: {kind}")
 
 
-def parametrize(name: str, *, built: bool = False) -> pytest.MarkDecorator:
+def parametrize(*names: str, built: bool = False) -> pytest.MarkDecorator:
     """One test a case; with `built`, only the cases whose mask follows a rule."""
-    loaded = [c for c in cases(name) if not built or c["visibility"]["kind"] != "table"]
+    name = "-".join(names)
+    loaded = [c for n in names for c in cases(n) if not built or c["visibility"]["kind"] != "table"]
     return pytest.mark.parametrize("case", loaded, ids=[f"{i}-{c.get('note', name)}" for i, c in enumerate(loaded)])
 
 
@@ -100,7 +102,7 @@ def test_vectors_belong_to_these_sources() -> None:
     assert vectors.stale(vectors.ROOT) == []
 
 
-@parametrize("attention")
+@parametrize("attention", "softcap")
 def test_attention(case: dict[str, Any]) -> None:
     shape = shapes(case["sizes"])
     p, x = params(case, shape["pair"]), inputs(case["inputs"], shape)
@@ -109,21 +111,21 @@ def test_attention(case: dict[str, Any]) -> None:
     same(attention.forward(EXACT, p, x), case["output"])
 
 
-@parametrize("attention")
+@parametrize("attention", "softcap")
 def test_jvp(case: dict[str, Any]) -> None:
     shape = shapes(case["sizes"])
     p, x, dx = params(case, shape["pair"]), inputs(case["inputs"], shape), inputs(case["tangent"], shape)
     same(attention.jvp(EXACT, p, x, dx), case["output_tangent"])
 
 
-@parametrize("attention")
+@parametrize("attention", "softcap")
 def test_backward(case: dict[str, Any]) -> None:
     shape = shapes(case["sizes"])
     p, x = params(case, shape["pair"]), inputs(case["inputs"], shape)
     same_gradient(attention.backward(EXACT, p, x, lifted(case["output_gradient"], shape["output"])), case["gradient"])
 
 
-@parametrize("attention")
+@parametrize("attention", "softcap")
 def test_dual_numbers(case: dict[str, Any]) -> None:
     """Forward over dual numbers gives the output and the tangent that Lean has."""
     shape = shapes(case["sizes"])
@@ -131,12 +133,12 @@ def test_dual_numbers(case: dict[str, Any]) -> None:
     over = dual.DualDomain(EXACT)
     constant = over.pair(p.multiplier, EXACT.map(lambda z: z * 0, p.multiplier))
     pairs = Inputs(**{name: over.pair(getattr(x, name), getattr(dx, name)) for name in INPUTS})
-    re, eps = over.parts(attention.forward(over, Params(p.scale, p.visible, constant), pairs))
+    re, eps = over.parts(attention.forward(over, Params(p.scale, p.visible, constant, p.softcap), pairs))
     same(re, case["output"])
     same(eps, case["output_tangent"])
 
 
-@parametrize("attention", built=True)
+@parametrize("attention", "softcap", built=True)
 def test_mask_of_a_call(case: dict[str, Any]) -> None:
     queries, keys = case["sizes"]["nQ"], case["sizes"]["nK"]
     assert build(case["visibility"], queries, keys).tolist() == mask(case["visible"], (queries, keys)).tolist()
@@ -270,3 +272,4 @@ def test_dual(case: dict[str, Any]) -> None:
 @parametrize("exp")
 def test_exp(case: dict[str, Any]) -> None:
     assert pade_exp(Fraction(case["x"])) == Fraction(case["exp"])
+    assert pade_tanh(Fraction(case["x"])) == Fraction(case["tanh"])

@@ -10,7 +10,7 @@ set_option autoImplicit false
 namespace Vectors
 open AttnSpec AttnSpec.Acc
 
-attribute [local instance] AttnSpec.padeRat
+attribute [local instance] AttnSpec.padeRat AttnSpec.padeTanhRat
 
 /-! ### Printing -/
 
@@ -304,6 +304,41 @@ def attentionFile : IO Unit := do
   emitCalls (families 4 3 1 2 6 (mkRat (-1) 2) false true)
   emitCalls special
 
+/-! ### Softcap -/
+
+/-- One call of one head with its scores capped. -/
+def softcapCase (cap : Rat) (c : Call) : IO Unit := do
+  let p := c.params
+  let x := c.inputs 10
+  let dx := c.inputs 20
+  let G : Mat Rat c.nQ c.dv := (store (smallMat c.seed 30)).get
+  let tangent := (store (Softcap.jvp cap p x dx)).get
+  let g := Softcap.backward cap p x G
+  let gb := (store g.bias).get
+  let gv := (store g.value).get
+  let gq := (store g.query).get
+  let gk := (store g.key).get
+  demand "softcap_jvp_backward_pairing" (frob tangent G)
+    (frob dx.query gq + frob dx.key gk + frob dx.value gv + frob dx.bias gb)
+  demandMat "softcap_forward_over_duals" tangent fun i k =>
+    (Softcap.forward (Dual.const cap) (Dual.params p) (Dual.inputs x dx) i k).eps
+  IO.println ("{" ++ c.headJson ++ field "softcap" (ratJson cap) ++ field "inputs" (inputsJson x)
+    ++ field "tangent" (inputsJson dx) ++ field "output_gradient" (matJson G)
+    ++ field "scores" (matJson (Softcap.scores cap p x)) ++ field "weights" (matJson (Softcap.weights cap p x))
+    ++ field "output" (matJson (Softcap.forward cap p x)) ++ field "output_tangent" (matJson tangent)
+    ++ last "gradient" (inputsJson ⟨gq, gk, gv, gb⟩))
+
+/-- Caps a list of calls. -/
+def softcapCases (cap : Rat) : List Call → IO Unit
+  | [] => pure ()
+  | c :: cs => do softcapCase cap c; softcapCases cap cs
+
+/-- The family `softcap`. -/
+def softcapFile : IO Unit := do
+  IO.println "@file softcap"
+  softcapCases 2 (families 2 3 2 1 7 1 true false)
+  softcapCases (mkRat 1 2) (families 2 2 1 2 8 2 true true)
+
 /-! ### Visibility -/
 
 /-- One relation on its own. -/
@@ -505,11 +540,12 @@ def expFile : IO Unit := do
   IO.println "@file exp"
   forAll 24 fun t => do
     let x : Rat := mkRat ((t : Int) * 3 - 30) 4
-    IO.println ("{" ++ field "x" (ratJson x) ++ last "exp" (ratJson (padeExp x)))
+    IO.println ("{" ++ field "x" (ratJson x) ++ field "exp" (ratJson (padeExp x)) ++ last "tanh" (ratJson (padeTanh x)))
 
 /-- Prints every family. -/
 def all : IO Unit := do
   attentionFile
+  softcapFile
   visibilityFile
   headsFile
   onlineFile
