@@ -20,13 +20,17 @@ FORWARD = ("output", "lse", "grad_query")
 
 
 def counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionCall:
-    """Query zero and value j the unit vector j mod Dv, with the mask as it is and a silent bias unless it is kept."""
+    """Query zero and value j the unit vector j mod Dv, with the mask as it is and a silent bias unless it is kept.
+
+    Output gradients become their signs, so that value gradients count too.
+    """
     a = call.axes
     hot = (np.arange(a.keys)[:, None] % max(a.value_width, 1)) == np.arange(a.value_width)
     return call.but(
         query=np.zeros_like(call.query),
         value=np.broadcast_to(hot.astype(np.float64), call.value.shape).copy(),
         bias=call.bias if keep_bias or call.bias is None else np.zeros_like(call.bias),
+        grad_output=None if call.grad_output is None else np.sign(call.grad_output),
         dropout=None,
     )
 
