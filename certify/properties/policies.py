@@ -167,12 +167,12 @@ register(
     Property(
         id="policy-sanitize",
         claim="Unused queries that borrow a key before the softmax and are zeroed after it leave no trace.",
-        theorem="empty_row_gradient_zero",
+        theorem="unused_rows_leave_no_trace",
         check=_sanitized,
         prepare=_unused_queries,
         needs=needs.masks,
         small=True,
-        also=("empty_row_output_zero", "queries_independent", "locality_backward"),
+        also=("empty_row_output_zero", "empty_row_gradient_zero", "queries_independent"),
     )
 )
 register(

@@ -246,6 +246,7 @@ register(
         prepare=_prefixed,
         needs=needs.masks,
         small=True,
+        also=("prefix_is_a_causal_region",),
     )
 )
 register(
@@ -290,11 +291,11 @@ register(
     Property(
         id="branches-alone",
         claim="A candidate in a tree reads the cache and its ancestors, and gives what its own path gives alone.",
-        theorem="locality_forward",
+        theorem="row_over_visible_keys",
         check=_path_alone,
         prepare=_branching,
         needs=needs.masks,
         small=True,
-        also=("queries_independent", "key_permutation_equivariance", "padding_may_be_cut_off"),
+        also=("locality_forward", "queries_independent"),
     )
 )

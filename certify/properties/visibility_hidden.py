@@ -76,6 +76,7 @@ register(
         prepare=_told_either_way,
         needs=needs.masks,
         small=True,
+        also=("blocked_masks_compose_by_or", "additive_masks_compose"),
         catches=("LLMs-from-scratch#1061",),
     )
 )
