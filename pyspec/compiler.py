@@ -2,7 +2,7 @@
 
 Every predicate is a boolean relation that broadcasts to [B, Hq, Q, K]; the compiled relation is their conjunction.
 The relation is compiled once, before any encoding; `pyspec.encodings` puts it into the form a kernel takes.
-Lean: AttnSpec.Visibility; AttnProofs.visibility_composition.
+Lean: AttnSpec.Visibility; AttnProofs.visibility_composition, AttnProofs.prefix_is_a_causal_region.
 """
 
 from __future__ import annotations

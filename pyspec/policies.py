@@ -10,7 +10,7 @@
 
 Key validity (which columns may be read) and query validity (which rows are used) are separate objects. Under no
 policy does a temporary or sentinel key make a real query legal that sees no key of its own.
-Lean: AttnProofs.empty_row_output_zero, AttnProofs.empty_row_gradient_zero, AttnProofs.queries_independent.
+Lean: AttnProofs.empty_row_output_zero, AttnProofs.unused_rows_leave_no_trace, AttnProofs.queries_independent.
 """
 
 from __future__ import annotations

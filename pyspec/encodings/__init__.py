@@ -2,7 +2,7 @@
 
 `encode` turns a relation into the object a kernel takes and refuses by name whatever would not read back as the
 same truth value at every (b, h, i, j). Boolean composition (AND) and additive composition (sum of 0 and -inf) agree.
-Lean: AttnProofs.visibility_composition.
+Lean: AttnProofs.additive_masks_compose, AttnProofs.blocked_masks_compose_by_or.
 """
 
 from __future__ import annotations
