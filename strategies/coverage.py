@@ -34,6 +34,8 @@ def _traits(call: AttentionCall) -> Iterator[tuple[str, bool]]:
     yield "scale given", call.scale.value is not None
     yield "gradient", call.grad_output is not None
     yield "bias", call.bias is not None
+    yield "softcap", call.softcap is not None
+    yield "sink", call.sink is not None
     yield "zero size", 0 in (*call.score_shape, a.key_heads, a.key_width, a.value_width)
     for name, stored in (("mask", call.visibility.mask), ("bias", call.bias)):
         for axis, letter in enumerate(MASK_AXES):

@@ -11,12 +11,12 @@ from strategies.choosing import one_of
 
 @dataclass(frozen=True)
 class Features:
-    """What a drawn call may contain; everything is on by default.
+    """What a drawn call may contain; everything but softcap and sink is on by default.
 
     dtypes, encodings, layouts: names that may be drawn, simplest first. gradients: calls carry a grad_output
     (always when on, never when off). bias, value_width_differs, grouped_heads, any_head_map,
-    dropout_multiplier, empty_rows, zero_sizes, any_scale: may the call have it. Raises ValueError for an
-    unknown or missing name.
+    dropout_multiplier, empty_rows, zero_sizes, any_scale, softcap, sink: may the call have it. Raises ValueError for
+    an unknown or missing name.
     """
 
     dtypes: tuple[str, ...] = tuple(FORMATS)
@@ -31,6 +31,8 @@ class Features:
     empty_rows: bool = True
     zero_sizes: bool = True
     any_scale: bool = True
+    softcap: bool = False
+    sink: bool = False
 
     def __post_init__(self) -> None:
         known = {"dtypes": tuple(FORMATS), "encodings": MASK_ENCODINGS, "layouts": LAYOUTS}

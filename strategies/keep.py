@@ -17,7 +17,7 @@ CALL_AXES = ("batch", "query_heads", "key_heads", "queries", "keys", "key_width"
 # Which axis of which array a call's axis is. Score arrays are mask, bias and multiplier, [B, Hq, Q, K].
 _TENSOR_AXIS: dict[str, dict[str, int]] = {
     "batch": {"query": 0, "key": 0, "value": 0, "grad_output": 0, "query_valid": 0, "score": 0},
-    "query_heads": {"query": 1, "grad_output": 1, "score": 1},
+    "query_heads": {"query": 1, "grad_output": 1, "score": 1, "sink": 0},
     "key_heads": {"key": 1, "value": 1},
     "queries": {"query": 2, "grad_output": 2, "query_valid": 1, "score": 2},
     "keys": {"key": 2, "value": 2, "score": 3},
@@ -43,7 +43,7 @@ def keep(call: AttentionCall, axis: str, positions: Sequence[int]) -> AttentionC
             return array
         return np.ascontiguousarray(np.take(array, kept, axis=at))
 
-    changes = {name: cut(name, getattr(call, name)) for name in ("query", "key", "value", "grad_output")}
+    changes = {name: cut(name, getattr(call, name)) for name in ("query", "key", "value", "grad_output", "sink")}
     v = call.visibility
     mask = cut("score", v.mask)
     if call.encoding == "causal_flag":

@@ -17,6 +17,7 @@ from strategies.gradients import GRADIENT_OPTIONS, build_gradient
 from strategies.head_maps import draw_heads
 from strategies.layouts import draw_layout
 from strategies.masks import MASK_AXES, MaskPlan, build_mask, draw_mask
+from strategies.modifiers import SINK_OPTIONS, SOFTCAP_OPTIONS, build_sink
 from strategies.profiles import Profile, get_profile
 from strategies.shapes import draw_axes
 from strategies.values import VALUE_OPTIONS, build_values
@@ -30,7 +31,7 @@ _DROPOUT_OPTIONS = weighted(("none", 12), ("p=0.5", 1), ("p=0.2", 1), ("p=0.9", 
 # Few masks can be said without a mask: those that can, mostly are.
 _ENCODING_WEIGHTS = {"none": 10, "bool": 2, "additive": 1, "causal_flag": 10}
 # One stream of random numbers a part, so that no part depends on how much another one draws.
-_STREAMS = ("mask", "bias", "values", "gradient", "dropout")
+_STREAMS = ("mask", "bias", "values", "gradient", "dropout", "sink")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class CallPlan:
     encoding: str = "bool"
     layout: Layout = field(default_factory=Layout)
     seed: int = 0
+    softcap: float | None = None
+    sink: str = "none"
 
     def labels(self) -> dict[str, str]:
         """Names of everything that was drawn: the origin of the call, and what coverage is counted by."""
@@ -82,6 +85,9 @@ class CallPlan:
             "keys": str(a.keys),
             "widths": f"{a.key_width}/{a.value_width}",
             "fill_seed": str(self.seed),
+            # Only where there is one: labels of calls without either stay as they were.
+            **({} if self.softcap is None else {"softcap": str(self.softcap)}),
+            **({} if self.sink == "none" else {"sink": self.sink}),
         }
 
 
@@ -115,6 +121,9 @@ def draw_plan(choose: Chooser, profile: str | Profile = "pr", features: Features
         encoding=choose("encoding", _encodings(mask, bias, features)),
         layout=draw_layout(choose, features),
         seed=choose("seed", SEEDS),
+        # Last, so that a subject without them is shown the same calls as ever.
+        softcap=choose("softcap", SOFTCAP_OPTIONS if features.softcap else (None,)),
+        sink=choose("sink", SINK_OPTIONS if features.sink else ("none",)),
     )
 
 
@@ -163,6 +172,8 @@ def build(plan: CallPlan, **origin: str) -> AttentionCall:
         encoding=plan.encoding,
         layout=plan.layout,
         origin={**plan.labels(), **origin},
+        softcap=plan.softcap,
+        sink=build_sink(plan.sink, axes.query_heads, dtype, rng("sink")),
     )
 
 

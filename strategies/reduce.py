@@ -24,15 +24,15 @@ _SHORTENED = (
     ("value_width",),
     ("key_width", "value_width"),
 )
-_TENSORS = ("query", "key", "value", "bias", "grad_output")
+_TENSORS = ("query", "key", "value", "bias", "grad_output", "sink")
 
 
 def reduce_call(call: AttentionCall, fails: Fails, budget: int = 2000) -> AttentionCall:
     """A small call that still fails, found greedily with at most `budget` runs of `fails`. Deterministic.
 
-    Drops gradient, dropout, bias, mask, scale, encoding and layout where it can, then batches, heads, queries, keys
-    and widths, then hidden keys, then turns numbers into 0, 1, small integers or short fractions, and starts over
-    until nothing more goes. What is left is 1-minimal if the budget lasted: no single position of an axis can go
+    Drops sink, softcap, gradient, dropout, bias, mask, scale, encoding and layout where it can, then batches, heads,
+    queries, keys and widths, then hidden keys, then turns numbers into 0, 1, small integers or short fractions, and
+    starts over until nothing more goes. What is left is 1-minimal if the budget lasted: no position of an axis can go
     (no axis is emptied), and no single number can become 0. The dtype is kept.
     A candidate that breaks the contract of a call is passed over. Raises ValueError when `call` itself does not fail.
     """

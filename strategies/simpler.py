@@ -17,6 +17,10 @@ Build = Callable[[], AttentionCall]
 def resets(call: AttentionCall) -> Iterator[Build]:
     """Candidates with one field reset to something simpler, the boldest first. Building one may raise CallError."""
     v = call.visibility
+    if call.sink is not None:
+        yield lambda: call.but(sink=None)
+    if call.softcap is not None:
+        yield lambda: call.but(softcap=None)
     if call.grad_output is not None:
         yield lambda: call.but(grad_output=None)
     if call.dropout is not None:
@@ -38,6 +42,8 @@ def resets(call: AttentionCall) -> Iterator[Build]:
         yield lambda: call.but(bias=small_bias)
     for encoding in MASK_ENCODINGS[: MASK_ENCODINGS.index(call.encoding)]:
         yield partial(call.but, encoding=encoding)
+    if call.softcap not in (None, 1.0):
+        yield lambda: call.but(softcap=1.0)
     for scale in _simpler_scales(call.scale):
         yield partial(call.but, scale=scale)
     if call.layout != Layout():

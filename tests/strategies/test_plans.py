@@ -102,7 +102,8 @@ def test_calls_survive_json() -> None:
 def test_the_first_option_of_every_choice_makes_the_simplest_call() -> None:
     plan = draw_plan(lambda name, options: options[0], "pr", Features())
     assert plan == CallPlan(Axes(1, 1, 1, 1, 1, 1, 1), dtype="float64", encoding="none", gradient="ones")
-    assert set(OFF) == {name for name, value in Features().__dict__.items() if value is True}
+    assert set(OFF) == {name for name, value in Features().__dict__.items() if isinstance(value, bool)}
+    assert [name for name, value in Features().__dict__.items() if value is False] == ["softcap", "sink"]
 
 
 @pytest.mark.parametrize("off", OFF)
@@ -147,6 +148,8 @@ def check_features(features: Features, count: int) -> None:
         assert features.any_head_map or features.grouped_heads or a.query_heads == a.key_heads
         sizes = (*call.score_shape, a.key_heads, a.key_width, a.value_width)
         assert 0 not in sizes or features.zero_sizes
+        assert call.softcap is None or features.softcap
+        assert call.sink is None or features.sink
     assert seen == set(features.encodings)
 
 
