@@ -56,4 +56,6 @@ def _claims(subject: Subject) -> tuple[tuple[bool, str], ...]:
         (c.empty_rows, "rows that see no key"),
         (c.zero_sizes, "zero lengths"),
         (c.any_scale, "a scale of one's own"),
+        (c.softcap, "a softcap"),
+        (c.sink, "an attention sink"),
     )

@@ -22,6 +22,7 @@ class Capabilities:
     isolates_poison: NaN and infinities in keys and values that nobody sees stay without effect.
     any_scale: a scale other than the default may be given. empty_row_contract: where empty_rows is not claimed, what
     rows without a visible key are known to come out as instead: "mean_of_values" or "nan" (pyspec.policies.Contract).
+    softcap: scores may be capped to c tanh(s / c) before the bias. sink: a logit per query head without a value.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
@@ -41,6 +42,8 @@ class Capabilities:
     any_scale: bool = True
     isolates_poison: bool = False
     empty_row_contract: str | None = None
+    softcap: bool = False
+    sink: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +137,8 @@ def uncovered(subject: Subject, call: AttentionCall) -> str | None:
         (0 in (*call.score_shape, a.key_heads, a.key_width, a.value_width) and not c.zero_sizes, "zero sizes"),
         (bool((~visible.any(-1)).any()) and not c.empty_rows, "empty rows"),
         (call.scale.value is not None and not c.any_scale, "a scale other than the default"),
+        (call.softcap is not None and not c.softcap, "softcap"),
+        (call.sink is not None and not c.sink, "an attention sink"),
         (
             any(getattr(call.layout, n) not in c.layouts for n in ("query", "key", "value")),
             "one of the memory layouts",

@@ -71,7 +71,7 @@ class Domain(ABC, Generic[M]):
 
     @abstractmethod
     def softcap(self, cap: float, a: M) -> M:
-        """c tanh(A / c), elementwise, for one exact number c > 0."""
+        """c tanh(A / c), elementwise, for one exact number c > 0. Lean: AttnSpec.Softcap.softcap."""
 
     @abstractmethod
     def softcap_grad(self, cap: float, a: M, g: M) -> M:

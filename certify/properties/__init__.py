@@ -9,6 +9,7 @@ from certify.properties import (  # noqa: F401
     gradients,
     interface,
     keys,
+    modifiers,
     policies,
     rows,
     scores,

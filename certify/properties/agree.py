@@ -10,7 +10,7 @@ from certify.properties.model import Bench, Outcome, View
 from certify.subject import Observation
 from pyspec import AttentionCall, Judgement
 
-GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias")
+GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
 
 
 def expected_tensors(call: AttentionCall, bench: Bench) -> tuple[str, ...]:
@@ -23,6 +23,8 @@ def expected_tensors(call: AttentionCall, bench: Bench) -> tuple[str, ...]:
         names += ["grad_query", "grad_key", "grad_value"]
         if call.bias is not None and c.bias_gradient:
             names.append("grad_bias")
+        if call.sink is not None:
+            names.append("grad_sink")
     return tuple(names)
 
 
@@ -37,6 +39,7 @@ def failure(seen: Observation, call: AttentionCall, bench: Bench) -> str | None:
         "grad_key": call.key.shape,
         "grad_value": call.value.shape,
         "grad_bias": None if call.bias is None else call.bias.shape,
+        "grad_sink": None if call.sink is None else call.sink.shape,
     }
     for name in expected_tensors(call, bench):
         if name not in seen.tensors:
@@ -133,6 +136,7 @@ def natural_size(call: AttentionCall, tensor: str) -> float:
     return {
         "grad_value": z * top(call.grad_output) * queries,
         "grad_bias": grad_scores,
+        "grad_sink": grad_scores * queries * call.axes.batch,
         "grad_query": grad_scores * abs(call.scale_value) * top(call.key),
         "grad_key": grad_scores * abs(call.scale_value) * top(call.query) * queries,
     }[tensor]

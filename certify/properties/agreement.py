@@ -31,6 +31,7 @@ register(
         claim="The output is the specified attention, each entry within the error that the ledger allows.",
         theorem="forward_over_duals",
         check=_forward,
+        modifiers=True,
         catches=("pytorch#188322", "transformers#48748", "flash-attention#402"),
         also=(
             "forward_over_nested_duals",
@@ -44,6 +45,7 @@ register(
         claim="The returned log-sum-exp is that of the visible scores, and -inf on an empty row.",
         theorem="weights_from_log_sum_exp",
         check=_lse,
+        modifiers=True,
         needs=needs.lse,
         catches=("flashinfer#2113", "attention-gym#37", "pytorch PR#134650"),
     )
@@ -54,6 +56,7 @@ register(
         claim="The gradients of query, key, value and bias are the transpose of the derivative, within the ledger.",
         theorem="backward_is_transpose",
         check=_gradients,
+        modifiers=True,
         needs=needs.gradients,
         catches=("pytorch#158212", "jax#27184", "nki-samples PR#81"),
         also=(

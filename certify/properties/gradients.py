@@ -95,6 +95,7 @@ register(
         claim="The gradients pair with any tangent as the derivative of the output pairs with the output gradient.",
         theorem="jvp_backward_pairing",
         check=_paired,
+        modifiers=True,
         needs=needs.gradients,
         catches=("flash-attention PR#2544", "apex#816"),
         also=(

@@ -135,6 +135,7 @@ register(
         claim="Keys that no row sees have no effect: other values there change nothing and get gradient zero.",
         theorem="masked_keys_inert",
         check=_inert,
+        modifiers=True,
         prepare=_some_keys_hidden,
         needs=needs.masks,
         catches=("flash-attention#1745", "tt-metal#41215", "flash-linear-attention#838"),
@@ -151,6 +152,7 @@ register(
         claim="NaN or infinity in keys and values that no row sees has no effect (where the subject claims so).",
         theorem="masked_keys_inert",
         check=_poison,
+        modifiers=True,
         prepare=_some_keys_hidden,
         needs=needs.poison,
         catches=("pytorch#101967", "flash-attention#1745"),
@@ -162,6 +164,7 @@ register(
         claim="The gradient of a hidden score, and of a key and value that no row sees, is exactly zero.",
         theorem="masked_key_gradients_zero",
         check=_hidden_gradient,
+        modifiers=True,
         prepare=_some_keys_hidden,
         needs=lambda c: needs.masks(c) or needs.gradients(c),
         catches=("pytorch#158212",),
@@ -174,6 +177,7 @@ register(
         claim="Reordering keys with their values, mask and bias leaves outputs alone and reorders their gradients.",
         theorem="key_permutation_equivariance",
         check=_permuted,
+        modifiers=True,
         small=True,
     )
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -98,7 +98,8 @@ class Property:
     check: predicate over (call, bench). prepare: turns a generated call into one that the claim is about, or
     None when it cannot. needs: reason why a subject cannot be held to it, or None. small: draw small shapes,
     for checks that run the subject several times. catches: public reports of the kind it would have caught.
-    also: further headline theorems that the check or its oracle leans on.
+    also: further headline theorems that the check or its oracle leans on. modifiers: the claim holds of calls with a
+    softcap or a sink as well; the others are asked of the call without them.
     """
 
     id: str
@@ -111,6 +112,19 @@ class Property:
     small: bool = False
     catches: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    modifiers: bool = False
+
+
+def _unmodified(prepare: Prepare) -> Prepare:
+    """Prepare the call without its softcap and sink."""
+
+    def prepared(call: AttentionCall) -> AttentionCall | None:
+        if call.softcap is not None or call.sink is not None:
+            origin = {n: "none" if n in ("softcap", "sink") else label for n, label in call.origin.items()}
+            call = call.but(softcap=None, sink=None, origin=origin)
+        return prepare(call)
+
+    return prepared
 
 
 # Registration happens at import of certify.properties, in reading order.
@@ -123,6 +137,8 @@ def register(prop: Property) -> Property:
         raise ValueError(f"property {prop.id!r} is registered twice")
     if prop.theorem is None and not prop.basis:
         raise ValueError(f"property {prop.id!r} names no theorem: say in `basis` what it rests on")
+    if not prop.modifiers:
+        prop = replace(prop, prepare=_unmodified(prop.prepare))
     _REGISTRY[prop.id] = prop
     return prop
 

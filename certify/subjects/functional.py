@@ -14,12 +14,14 @@ import numpy as np
 from certify.subject import Capabilities, Observation
 from certify.subjects.snippet import torch_program
 from certify.subjects.torch_sdpa import torch_identity
-from certify.subjects.torch_tensors import run_torch
+from certify.subjects.torch_tensors import run_torch, to_tensor, torch_dtype
 from pyspec import AttentionCall, Ledger
 from pyspec.formats import FORMATS
 from pyspec.ledger import flash
 
 OPTIONAL = ("attn_mask", "is_causal", "scale", "enable_gqa")
+# Keywords beyond torch's: a function that names them claims them.
+MODIFIERS = ("softcap", "sink")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class FunctionSubject:
     """`fn(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False)`.
 
     Gradients go through autograd. Arguments that the function does not take narrow what it claims. A function
+    that takes `softcap` (a float) or `sink` (a tensor [Hq]) by name claims it and is given it. A function
     may carry attributes: `attnspec_capabilities` (a Capabilities) and `attnspec_ledger` (dtype -> Ledger).
     Without the latter it is held to the flash ledger: scores in the accumulation format, weights cast to
     storage before the products, backward recomputed or saved.
@@ -53,6 +56,8 @@ class FunctionSubject:
             bias_gradient="attn_mask" in takes,
             grouped_heads="enable_gqa" in takes,
             any_scale="scale" in takes,
+            softcap="softcap" in takes,
+            sink="sink" in takes,
         )
 
     def identity(self) -> dict[str, str]:
@@ -71,6 +76,7 @@ class FunctionSubject:
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         takes = _parameters(self.fn)
+        sink = None if call.sink is None else to_tensor(call.sink, torch_dtype(call.dtype), self.device)
 
         def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
             options = {
@@ -78,12 +84,15 @@ class FunctionSubject:
                 "is_causal": call.encoding == "causal_flag",
                 "scale": call.scale.value,
                 "enable_gqa": call.axes.query_heads != call.axes.key_heads,
+                "softcap": call.softcap,
+                "sink": sink,
             }
             # What is not asked for is left out, so that the function's own defaults are tested.
             given = {n: v for n, v in options.items() if n in takes and v is not None and v is not False}
             return self.fn(query, key, value, **given)
 
-        return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient)
+        extra = None if sink is None else {"sink": sink}
+        return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient, extra=extra)
 
     def snippet(self, call: AttentionCall) -> str:
         path, _, attribute = self.name.rpartition(":")
@@ -107,6 +116,7 @@ def _parameters(fn: Callable[..., Any]) -> frozenset[str]:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return frozenset(OPTIONAL)  # a builtin that hides its signature: take it at torch's
+    named = frozenset(p.name for p in parameters)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return frozenset(OPTIONAL)
-    return frozenset(p.name for p in parameters) & frozenset(OPTIONAL)
+        return frozenset(OPTIONAL) | (named & frozenset(MODIFIERS))
+    return named & frozenset((*OPTIONAL, *MODIFIERS))

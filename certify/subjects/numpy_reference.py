@@ -19,6 +19,8 @@ CAPABILITIES = Capabilities(
     dropout_multiplier=True,
     returns_lse=True,
     isolates_poison=True,
+    softcap=True,
+    sink=True,
 )
 
 
@@ -67,20 +69,25 @@ def _attention(call: AttentionCall, query: np.ndarray, key: np.ndarray, value: n
     out = np.zeros((a.batch, a.query_heads, a.queries, a.value_width))
     lse = np.full(out.shape[:3], -np.inf)
     grads = {"query": np.zeros(query.shape), "key": np.zeros(key.shape), "value": np.zeros(value.shape)}
-    grad_bias = np.zeros(call.score_shape)
+    grad_bias, grad_sink = np.zeros(call.score_shape), np.zeros(a.query_heads)
+    sink = np.full(a.query_heads, -np.inf) if call.sink is None else call.sink
     bias = np.zeros(call.score_shape) if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
     keep = np.ones(call.score_shape) if call.multiplier is None else call.multiplier
     for b, h, i in np.ndindex(call.score_shape[:3]):
         g = call.head_map[h]
         seen = np.flatnonzero(call.visible[b, h, i])
         if seen.size == 0:
+            # Nothing but the sink, if there is one, takes mass.
+            lse[b, h, i] = sink[h]
             continue
         q, k, v = query[b, h, i], key[b, g, seen], value[b, g, seen]
-        score = call.scale_value * (k @ q) + bias[b, h, i, seen]
-        top = score.max()
-        weight = np.exp(score - top)
-        lse[b, h, i] = top + np.log(weight.sum())
-        weight /= weight.sum()
+        score, slope = _capped(call.scale_value * (k @ q), call.softcap)
+        score = score + bias[b, h, i, seen]
+        top = max(score.max(), sink[h])
+        weight, sunk = np.exp(score - top), np.exp(sink[h] - top)
+        mass = weight.sum() + sunk
+        lse[b, h, i] = top + np.log(mass)
+        weight /= mass
         z = keep[b, h, i, seen]
         out[b, h, i] = (weight * z) @ v
         if call.grad_output is None:
@@ -88,14 +95,26 @@ def _attention(call: AttentionCall, query: np.ndarray, key: np.ndarray, value: n
         grad_out = call.grad_output[b, h, i]
         through = z * (v @ grad_out)
         grad_score = weight * (through - weight @ through)
-        grads["query"][b, h, i] = call.scale_value * (grad_score @ k)
-        np.add.at(grads["key"][b, g], seen, call.scale_value * np.outer(grad_score, q))
+        grad_scaled = call.scale_value * slope * grad_score
+        grads["query"][b, h, i] = grad_scaled @ k
+        np.add.at(grads["key"][b, g], seen, np.outer(grad_scaled, q))
         np.add.at(grads["value"][b, g], seen, np.outer(weight * z, grad_out))
         grad_bias[b, h, i, seen] = grad_score
+        grad_sink[h] -= sunk / mass * (weight @ through)
     result = {"output": out, "lse": lse}
     if call.grad_output is not None:
         result.update({f"grad_{n}": g for n, g in grads.items()})
         if call.bias is not None:
             lost = tuple(n for n in range(4) if call.bias.shape[n] == 1 and call.score_shape[n] != 1)
             result["grad_bias"] = grad_bias.sum(axis=lost, keepdims=True) if lost else grad_bias
+        if call.sink is not None:
+            result["grad_sink"] = grad_sink
     return result
+
+
+def _capped(score: np.ndarray, cap: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """The scores under a softcap, and its slope."""
+    if cap is None:
+        return score, np.ones_like(score)
+    inner = np.tanh(score / cap)
+    return cap * inner, 1.0 - inner * inner

@@ -75,6 +75,12 @@ def torch_program(call: AttentionCall, imports: str, invocation: Any, device: st
         arguments.append("is_causal=True")
     if call.scale.value is not None:
         arguments.append(f"scale={call.scale.value!r}")
+    if call.softcap is not None:
+        arguments.append(f"softcap={call.softcap!r}")
+    if call.sink is not None:
+        lines.append(f"sink = {tensor_literal(call.sink, call.dtype)}{_moved(device)}")
+        arguments.append("sink=sink")
+        leaves.append("sink")
     if call.head_map != tuple(range(call.axes.key_heads)):
         arguments.append("enable_gqa=True")
     if grads:
@@ -84,7 +90,7 @@ def torch_program(call: AttentionCall, imports: str, invocation: Any, device: st
     if grads:
         assert call.grad_output is not None
         lines.append(f"output.backward({tensor_literal(call.grad_output, call.dtype)}{_moved(device)})")
-        lines.append("print(query.grad, key.grad, value.grad, sep='\\n')")
+        lines.append(f"print({', '.join(f'{leaf}.grad' for leaf in leaves)}, sep='\\n')")
     return "\n".join(lines) + "\n"
 
 

@@ -104,19 +104,22 @@ def run_torch(
     invoke: Callable[[Any, Any, Any, Any], Any],
     *,
     bias_gradient: bool,
+    extra: Mapping[str, Any] | None = None,
     kernel_of: Callable[[Any], str] = lambda output: "unobserved",
 ) -> Observation:
     """Run `invoke(query, key, value, mask)` and its backward pass, watching the inputs.
 
-    `invoke` returns the output, or (output, lse). An exception becomes an observation.
+    `invoke` returns the output, or (output, lse). `extra`: further tensors that it reads by itself and that have a
+    gradient, by name. An exception becomes an observation.
     """
     import torch
 
     dtype = torch_dtype(call.dtype)
-    leaves = {
+    leaves: dict[str, Any] = {
         name: to_tensor((raw or {}).get(name, getattr(call, name)), dtype, device, getattr(call.layout, name))
         for name in ("query", "key", "value")
     }
+    leaves |= extra or {}
     backward = call.grad_output is not None
     mask, bias = told_mask(call, device, bias_leaf=backward and bias_gradient)
     before = {n: t.clone() for n, t in leaves.items()}

@@ -281,7 +281,10 @@ class BoundDomain(Domain[Bounded]):
                 error = error + 3 * self.storage.unit_roundoff + self.storage.tiny
             error = np.minimum(error, 1.0 + 8 * self.unit + 4 * self.storage.unit_roundoff)
             error = np.where(np.isfinite(a.bound) & self._cap_usable(cap), error, np.inf)
-            whole = g.bound * (slope + error) + g.magnitude * error
+            # The derivative of c tanh(a / c), taken operation by operation, multiplies by c and divides by it again.
+            roundings = 2 * self.unit * g.computed * (slope + error)
+            whole = g.bound * (slope + error) + g.magnitude * error + roundings
+            whole = np.where(g.computed * cap < self.compute.largest, whole, np.inf)
             # Nothing comes of a gradient that is exactly zero, on hidden keys, unless the slope is no number.
             whole = np.where((g.computed == 0.0) & np.isfinite(error), 0.0, whole)
             done = self._elementwise("capped_grad", g.value * slope, whole)

@@ -22,7 +22,7 @@ def pade_tanh(x: Any) -> Any:
     """3x / (3 + x²), which is (e - 1) / (e + 1) with e = pade_exp(2x): rational, odd, close to tanh near 0.
 
     Like pade_exp it is a stand-in: a softcap's slope is 1 - t² of it, as the spec writes it, not its derivative.
-    Lean: AttnSpec.padeTanh (to come).
+    Lean: AttnSpec.padeTanh.
     """
     return 3 * x / (3 + x * x)
 
