@@ -136,6 +136,8 @@ class BoundDomain(Domain[Bounded]):
             if not safe:
                 error[~np.isfinite(value) | ~(partial < largest)] = np.inf
                 value = np.nan_to_num(value, posinf=0.0, neginf=0.0)
+            if a.unscaled is not None and not self._fits(a.unscaled, b.computed):
+                error[~(a.unscaled @ b.computed < self.compute.largest)] = np.inf
         stored = self._stored(stage, value, error)
         if stage not in (*_GRADIENT_SUMS, "dot"):
             return stored
@@ -146,6 +148,11 @@ class BoundDomain(Domain[Bounded]):
                 return a.computed.sum(axis=-1)[..., None] + b.computed.sum(axis=-2)[..., None, :]
 
         return Bounded(stored.value, stored.error, lambda: Terms(a.computed @ b.computed, count, tiles), reach)
+
+    def _fits(self, a: np.ndarray, b: np.ndarray) -> bool:
+        """Does no entry of A B, nor any partial sum of one, come near the accumulation format's largest number?"""
+        most = float(a.max(initial=0.0)) * float(b.max(initial=0.0)) * a.shape[-1]
+        return most < self.compute.largest
 
     def mul(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         return self._product(stage, a, b)
@@ -185,9 +192,11 @@ class BoundDomain(Domain[Bounded]):
             if size >= self.compute.largest:
                 error = np.full_like(error, np.inf)
             scaled = self._elementwise(stage, a.value * c, error)
-        if stage == "scaled_grad" and size:
-            # The scale may go to the key or the query instead, whole or as a root, and flush there.
-            return replace(scaled, slip=self.tiny / min(size, math.sqrt(size)))
+        if stage == "scaled_grad":
+            # The scale may go to the key or the query instead, whole or as a root, and flush there; or to the
+            # finished product, which may have overflowed by then.
+            slip = self.tiny / min(size, math.sqrt(size)) if size else 0.0
+            return replace(scaled, slip=slip, unscaled=a.computed)
         return scaled
 
     def take(self, a: Bounded, heads: np.ndarray) -> Bounded:

@@ -27,7 +27,8 @@ class Bounded:
 
     `terms` tells of the sum behind this matrix, for a sum over grouped heads or broadcast axes, or a scale, that
     follows; `reach` is Σ(|q| + |k|) by entry for query·key products, and the multiplier for weights after dropout;
-    `slip` is an error that the other factor of a product may have besides its own.
+    `slip` is an error that the other factor of a product may have besides its own, and `unscaled` bounds the entries
+    before the scale, for a kernel that scales the product instead.
     """
 
     value: np.ndarray
@@ -35,6 +36,7 @@ class Bounded:
     terms: Callable[[], Terms] | None = None
     reach: Callable[[], np.ndarray] | None = None
     slip: float = 0.0
+    unscaled: np.ndarray | None = None
 
     @property
     def bound(self) -> np.ndarray:
@@ -60,4 +62,5 @@ def growth(fmt: Format, roundings: np.ndarray | int) -> np.ndarray:
 def transposed(a: Bounded) -> Bounded:
     """The matrix with its last two axes exchanged."""
     error = None if a.error is None else np.swapaxes(a.error, -1, -2)
-    return Bounded(np.swapaxes(a.value, -1, -2), error, slip=a.slip)
+    unscaled = None if a.unscaled is None else np.swapaxes(a.unscaled, -1, -2)
+    return Bounded(np.swapaxes(a.value, -1, -2), error, slip=a.slip, unscaled=unscaled)
