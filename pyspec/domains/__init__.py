@@ -2,7 +2,8 @@
 
 from pyspec.domains.ball import BallDomain
 from pyspec.domains.big import BigDomain
-from pyspec.domains.bound import BoundDomain, Bounded
+from pyspec.domains.bound import BoundDomain
+from pyspec.domains.bounded import Bounded
 from pyspec.domains.exact import ExactDomain, pade_exp
 from pyspec.domains.float64 import Float64Domain
 from pyspec.domains.symbolic import SymbolicDomain

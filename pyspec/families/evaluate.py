@@ -11,7 +11,8 @@ from pyspec.attention import Params
 from pyspec.call import AttentionCall, CallError
 from pyspec.domain import Domain
 from pyspec.domains.ball import BallDomain, precision
-from pyspec.domains.bound import BoundDomain, Bounded
+from pyspec.domains.bound import BoundDomain
+from pyspec.domains.bounded import Bounded
 from pyspec.evaluate import lift_call
 from pyspec.families import ops
 from pyspec.families.kinds import Cosine, Dot, Family, FamilyCall

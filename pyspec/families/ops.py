@@ -16,7 +16,8 @@ import numpy as np
 from pyspec.domain import ArrayDomain, Domain
 from pyspec.domains.ball import BallDomain
 from pyspec.domains.big import BigDomain
-from pyspec.domains.bound import BoundDomain, Bounded
+from pyspec.domains.bound import BoundDomain
+from pyspec.domains.bounded import Bounded
 from pyspec.domains.float64 import Float64Domain
 from pyspec.domains.symbolic import SymbolicDomain
 from pyspec.dual import Dual, DualDomain
