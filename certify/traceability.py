@@ -18,6 +18,7 @@ DOCUMENTS = (Path("README.md"), Path("docs/TRUST.md"))
 # Headline theorems that no single property tests: they speak of the assumptions, not of a kernel.
 FOUNDATIONS = {
     "exponential_laws_consistent": "the laws assumed of exp have a model, so no theorem holds for want of one",
+    "pade_tanh_matches_pade_exp": "the rational stand-in for tanh belongs to the one for exp",
     "pade_exp_positive": "the rational stand-in for exp in the vectors is positive, so visible rows have mass",
 }
 

@@ -100,6 +100,7 @@ register(
         catches=("flash-attention PR#2544", "apex#816"),
         also=(
             "jvp_backward_pairing_without_bias",
+            "jvp_linear",
             "backward_helper_symmetric",
             "grouped_jvp_backward_pairing",
         ),
