@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=4096)
-def _sampled(options: Any) -> st.SearchStrategy[Any]:
+def _sampled(options: Any, kinds: Any) -> st.SearchStrategy[Any]:
+    """kinds tells (0, 1) from (False, True), which are equal, and of which only one is an index."""
     return st.sampled_from(options)
 
 
@@ -33,10 +34,10 @@ def hypothesis_chooser(draw: st.DrawFn) -> Chooser:
 
     def choose(name: str, options: Sequence[T], /) -> T:
         if isinstance(options, range) and len(options) > 1:
-            return draw(_sampled(options))
+            return draw(_sampled(options, range))
         # A single option would be no choice at all to Hypothesis, which takes fewer choices for simpler: a large
         # size that leaves one option for the next would then beat a small one. Doubled, it counts like any other.
-        return draw(_sampled(tuple(options) * (2 if len(options) == 1 else 1)))
+        return draw(_sampled(tuple(options) * (2 if len(options) == 1 else 1), tuple(map(type, options))))
 
     return choose
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pyspec import AttentionCall, call_from_json, call_to_json
 from pyspec.call import LAYOUTS, Axes
@@ -17,6 +19,7 @@ from pyspec.heads import grouped
 from pyspec.visibility import upper_left
 from strategies import PROFILES, CallPlan, Features, build, call_at, draw_plan, plan_at, small
 from strategies.choosing import generator_chooser
+from strategies.hypothesis_calls import hypothesis_chooser
 from strategies.masks import MaskPlan
 
 NARROW = Features(
@@ -199,3 +202,20 @@ def test_the_generator_chooser_is_uniform_over_the_options() -> None:
     choose = generator_chooser(np.random.default_rng(0))
     drawn = [choose("n", range(4)) for _ in range(4000)]
     assert min(drawn.count(n) for n in range(4)) > 850
+
+
+def test_hypothesis_never_draws_a_truth_value_for_a_number() -> None:
+    """(0, 1) and (False, True) are equal, and strategies are kept by their options."""
+    chosen: list[object] = []
+
+    @settings(max_examples=20, database=None)
+    @given(st.data())
+    def draws(data: st.DataObject) -> None:
+        choose = hypothesis_chooser(data.draw)
+        for options in ((False,), (0,), (False, True), (0, 1)):
+            found = choose("any", options)
+            assert type(found) is type(options[0])
+            chosen.append(found)
+
+    draws()
+    assert chosen
