@@ -30,6 +30,15 @@ class Float64Domain(ArrayDomain):
     def lift(self, array: np.ndarray) -> np.ndarray:
         return np.asarray(array, dtype=np.float64)
 
+    def exp(self, x: float) -> float:
+        return float(np.exp(x))
+
+    def log(self, x: float) -> float:
+        return float(np.log(x))
+
+    def tanh(self, x: float) -> float:
+        return float(np.tanh(x))
+
     def softcap(self, cap: float, a: np.ndarray) -> np.ndarray:
         return cap * np.tanh(a / cap)
 
