@@ -30,6 +30,7 @@ ZOO = Capabilities(
     dropout_multiplier=True,
     returns_lse=True,
     isolates_poison=True,
+    softcap=True,
 )
 
 
@@ -52,13 +53,16 @@ class ZooSubject:
         return {"torch": torch.__version__, "bugs": ", ".join(sorted(self.bugs)) or "none"}
 
     def ledger(self, dtype: str) -> Ledger:
-        """kernel.numerics in certify's words: in low formats P·Z and dS are cast, everything else once at the end."""
+        """kernel.numerics in certify's words: in low formats P·Z and dS are cast, everything else once at the end.
+
+        Under a softcap dS is cast after the cap's slope, not before; a ledger has no way to say "not before".
+        """
         low = dtype in ("bfloat16", "float16")
         return Ledger(
             "zoo",
             dtype,
             compute_for(dtype),
-            stores=(*FINAL_STAGES, "consumed", "scores_grad") if low else FINAL_STAGES,
+            stores=(*FINAL_STAGES, "consumed", "scores_grad", "capped_grad") if low else FINAL_STAGES,
             weights="recomputed",
             delta="output",
             key_tile=TILE[1],
@@ -87,7 +91,7 @@ class ZooSubject:
             watch("attn_mask", told["attn_mask"])
             out, lse = attention(
                 query, shared(key), value, multiplier=multiplier, return_lse=True, scale=call.scale.value,
-                tile=TILE, bugs=self.bugs, **told, **heads(call),
+                softcap=call.softcap, tile=TILE, bugs=self.bugs, **told, **heads(call),
             )  # fmt: skip
             if out.requires_grad:
                 out.register_hook(lambda grad: watch("grad_output", grad))
