@@ -10,7 +10,7 @@ JOBS ?= 2
 # One thread for each worker: results of a threaded sum may differ from run to run, and the workers share the cores.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: certify test lint proofs vectors bench clean
+.PHONY: certify test test-checker lint proofs vectors bench clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -23,6 +23,9 @@ certify: $(STAMP)  ## certify torch's own attention on this machine
 
 test: $(STAMP)  ## all tests but the long campaigns
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow and not lean"
+
+test-checker: $(STAMP)  ## does the checker of the proofs reject what it must? Several runs of Lean
+	$(BIN)/python -m pytest tests/lean -m lean
 
 lint: $(STAMP)  ## style, types, and who may import whom
 	$(BIN)/ruff check .
