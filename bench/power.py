@@ -53,12 +53,17 @@ def sources(part: str) -> str:
 
 @cache
 def commit() -> str:
-    """The commit checked out, marked when files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """The commit checked out, marked when what is measured differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
+
+    measured = ("tests/mutants", "strategies", "pyspec", "certify/properties", "bench/peers")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *measured)
+    return (git("rev-parse", "--short", "HEAD").strip() or "unknown") + ("-dirty" if changed else "")
 
 
-def judge_ours(name: str, dtype: str, seed: int, quick: bool) -> Row:
+def judge_ours(name: str, dtype: str, seed: int, most: int | None) -> Row:
     """The first refutation of a bug; for the correct kernel, all refutations."""
     from tests.mutants.catalogue import BY_NAME
     from tests.mutants.hunt import Bench, check, deck, hunt
@@ -69,11 +74,12 @@ def judge_ours(name: str, dtype: str, seed: int, quick: bool) -> Row:
     gaps = sorted(bug.needs & OUR_GAPS & set(NOT_DRIVEN)) if bug else []
     if gaps:
         return {"na": f"no {', '.join(gaps)}"}
-    subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)[: QUICK if quick else None]
+    subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)
     if name == CORRECT:
         bench = Bench(subject, subject.ledger)
         alarms = [[c.prop.id, c.index] for c in cards if check(c, bench).status == "refuted"]
         return {"case": None, "seconds": None, "why": None, "tried": len(cards), "alarms": alarms}
+    cards = cards[:most]
     hit = hunt(subject, cards, time.process_time)
     if hit is None:
         return {"case": None, "seconds": None, "why": None, "tried": len(cards)}
@@ -121,7 +127,9 @@ def judge_peer(rule_id: str, name: str, dtype: str, alarmed: frozenset[int]) -> 
     return {"case": None, "seconds": None, "why": None, "tried": len(cases), "alarms": alarms}
 
 
-def run_shard(dtype: str, part: str, names: list[str], quick: bool, state: str | None, known: list[Row]) -> list[Row]:
+def run_shard(
+    dtype: str, part: str, names: list[str], most: int | None, state: str | None, known: list[Row]
+) -> list[Row]:
     """The rows of one storage type and part, the correct kernel first; each is written to the state file when done."""
     import torch
 
@@ -135,14 +143,14 @@ def run_shard(dtype: str, part: str, names: list[str], quick: bool, state: str |
             "mutant": name,
             "dtype": dtype,
             "part": part,
-            "quick": quick,
+            "most": most,
             "sources": sources(part),
             "commit": commit(),
         }
         if part == PEERS:
             row["seen"] = judge_peers(name, dtype, alarmed_cases(rows))
         else:
-            row["seen"] = judge_ours(name, dtype, int(part.removeprefix("seed ")), quick)
+            row["seen"] = judge_ours(name, dtype, int(part.removeprefix("seed ")), most)
         rows.append(row)
         if state is not None:
             with open(state, "a") as file:
@@ -156,7 +164,7 @@ def alarmed_cases(rows: list[Row]) -> dict[str, frozenset[int]]:
     return {rule: frozenset(n for n, _ in seen.get("alarms", ())) for rule, seen in correct.items()}
 
 
-def known_rows(state: Path | None, quick: bool, as_is: bool) -> list[Row]:
+def known_rows(state: Path | None, most: int | None, as_is: bool) -> list[Row]:
     """Rows of an earlier run from the same sources (or any, as is); a line cut short by an interrupt is dropped."""
     rows: dict[tuple[str, str, str], Row] = {}
     for line in state.read_text().splitlines() if state is not None and state.exists() else ():
@@ -164,9 +172,17 @@ def known_rows(state: Path | None, quick: bool, as_is: bool) -> list[Row]:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if row["quick"] == quick and (as_is or row["sources"] == sources(row["part"])):
+        if as_is or (within(row, most) and row["sources"] == sources(row["part"])):
             rows[row["mutant"], row["dtype"], row["part"]] = row
     return list(rows.values())
+
+
+def within(row: Row, most: int | None) -> bool:
+    """Would a run with this limit give the row? A kill, under any limit it keeps to; a survivor, under its own."""
+    if row["part"] == PEERS or not row["mutant"] or "na" in row["seen"]:
+        return True
+    case = row["seen"]["case"]
+    return row.get("most") == most if case is None else most is None or case <= most
 
 
 @click.command(help=__doc__)
@@ -174,7 +190,8 @@ def known_rows(state: Path | None, quick: bool, as_is: bool) -> list[Row]:
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
 @click.option("--mutants", "pattern", default="*", metavar="GLOB")
-@click.option("--quick", is_flag=True, help=f"One seed and at most {QUICK} cases of ours for each bug.")
+@click.option("--most", type=click.IntRange(min=1), help="Cases of ours for each bug, in place of the whole profile.")
+@click.option("--quick", is_flag=True, help=f"One seed, and --most {QUICK}.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--who", type=click.Choice(["all", "ours", "peers"]), default="all", help="Whose rows to run.")
 @click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
@@ -184,6 +201,7 @@ def main(
     jobs: int,
     dtypes: tuple[str, ...],
     pattern: str,
+    most: int | None,
     quick: bool,
     state: Path | None,
     who: str,
@@ -193,7 +211,8 @@ def main(
     from bench.power_report import show, write_docs
     from tests.mutants.catalogue import live
 
-    known, start = known_rows(state, quick, as_is), time.perf_counter()
+    most = QUICK if quick else most
+    known, start = known_rows(state, most, as_is), time.perf_counter()
     parts = [PEERS, *(f"seed {n}" for n in range(1 if quick else seeds))]
     parts = [p for p in parts if who == "all" or (p == PEERS) == (who == "peers")]
     rows = [r for r in known if r["dtype"] in dtypes and r["part"] in parts] if as_is else []
@@ -202,7 +221,7 @@ def main(
             pool.submit(
                 run_shard, dtype, part,
                 [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, pattern)],
-                quick, str(state) if state else None, known,
+                most, str(state) if state else None, known,
             )
             for part in ([] if as_is else parts)
             for dtype in dtypes

@@ -200,7 +200,8 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
         f"{len(mutants)} planted bugs of one correct tiled kernel ([tests/mutants](../tests/mutants)), each in every "
         f"storage type in which it acts: {pairs} pairs. Every rule judges the same "
         "kernel in one run: ours on the cases that `certify run --profile pr` draws, each peer's on its own data, "
-        f"shapes, reference and tolerance. The correct kernel is judged on the same cases: **{alarms} false alarms in "
+        f"shapes, reference and tolerance.{limit(options)} "
+        f"The correct kernel is judged on the same cases: **{alarms} false alarms in "
         f"{tried} cases** of ours. A case that rejects the correct kernel counts as a false alarm and rejects no bug.",
         "",
         "![share of planted bugs that each rule rejects](power.svg)",
@@ -273,6 +274,13 @@ def shown(options: list[str]) -> list[str]:
     """The options that decide the result: not where the state was kept."""
     cut = options.index("--state") if "--state" in options else len(options)
     return options[:cut] + options[cut + 2 :]
+
+
+def limit(options: list[str]) -> str:
+    """What --most says."""
+    if "--most" not in options:
+        return ""
+    return f" Ours looks at {options[options.index('--most') + 1]} cases for each bug at most, not the whole profile."
 
 
 def provenance(rows: list[Row]) -> str:
