@@ -1,4 +1,4 @@
-"""The command `certify`: run, list, replay, show."""
+"""The command `certify`: run, list, replay, explain, show."""
 
 from __future__ import annotations
 
@@ -202,6 +202,30 @@ def replay(name: str, out: Path | None) -> ExitCode:
         return ExitCode.REFUTED
     click.echo(f"{record.id} holds now: {record.property} of {record.subject} on {record.device}, {record.dtype}")
     return ExitCode.CERTIFIED
+
+
+@main.command()
+@click.argument("name", metavar="ID|FILE")
+@click.option("--subject", metavar="SPEC", help="Show the call to this subject, under its own ledger.")
+@click.option("--device", help="Device to run on. Default: the counter-example's, or cpu.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
+@_clear
+def explain(name: str, subject: str | None, device: str | None, out: Path | None) -> ExitCode:
+    """Show where a subject leaves what is allowed: by tensor, row and stage.
+
+    ID|FILE is a counter-example, or a call written by pyspec.call_to_json (then --subject is needed).
+    Exit 1 if anything leaves, 0 if all is inside, 4 if the subject does not claim the call.
+    """
+    from certify.explain import asked
+    from certify.explain import explain as explained
+    from certify.parts import default_parts
+    from certify.report.explained import explanation
+
+    found = explained(asked(name, subject, device, (out or Path("cert"),)), default_parts())
+    click.echo(explanation(found))
+    if found.skipped is not None:
+        return ExitCode.INCOMPLETE
+    return ExitCode.REFUTED if found.refuted else ExitCode.CERTIFIED
 
 
 @main.command()

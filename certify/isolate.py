@@ -95,6 +95,11 @@ class IsolatedSubject:
             self._ledgers[dtype] = self._must("ledger", dtype)
         return self._ledgers[dtype]
 
+    def stages(self, call: AttentionCall) -> dict[str, np.ndarray] | None:
+        """The stages that the subject inside shows (certify.explain), or None when it shows none."""
+        found: dict[str, np.ndarray] | None = self._must("stages", call)
+        return found
+
     def snippet(self, call: AttentionCall) -> str:
         """The snippet of the subject inside."""
         return self._must("snippet", call)

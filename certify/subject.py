@@ -98,6 +98,8 @@ class Subject(Protocol):
         """
         ...
 
+    # Optional: stages(call) -> dict[str, ndarray], arrays by the names of pyspec.trace.STAGES, for `certify explain`.
+
     def snippet(self, call: AttentionCall) -> str:
         """A paste-able Python program that makes this call through the subject's public interface only."""
         ...

@@ -105,6 +105,9 @@ def _answer(subject: Any, what: str, argument: Any) -> Any:
     if what == "meets":
         number, call = argument
         return _known(subject)[number].meets(_frozen(call))
+    if what == "stages":
+        method = getattr(subject, "stages", None)
+        return None if method is None else method(_frozen(argument))
     return subject.snippet(_frozen(argument)) if what == "snippet" else subject.ledger(argument)
 
 

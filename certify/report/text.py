@@ -121,6 +121,8 @@ def shape_line(call: AttentionCall) -> str:
     ]
     if call.scale.value is not None:
         parts.append(f"scale {decimal(call.scale.value)}")
+    if call.softcap is not None:
+        parts.append(f"softcap {decimal(call.softcap)}")
     layouts = {n: getattr(call.layout, n) for n in ("query", "key", "value", "mask")}
     parts += [f"{name} laid out {kind}" for name, kind in layouts.items() if kind != "contiguous"]
     return ", ".join(parts)
@@ -128,7 +130,7 @@ def shape_line(call: AttentionCall) -> str:
 
 def call_lines(call: AttentionCall) -> Iterator[str]:
     """Every array of the call, decimal and hex; long ones abbreviated."""
-    for name in ("query", "key", "value", "bias", "grad_output"):
+    for name in ("query", "key", "value", "bias", "grad_output", "sink"):
         array = getattr(call, name)
         if array is not None:
             yield array_line(name, array, call.dtype)

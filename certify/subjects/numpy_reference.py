@@ -24,6 +24,10 @@ CAPABILITIES = Capabilities(
 )
 
 
+FORWARD_STAGES = ("dot", "scaled", "capped", "biased", "weights", "consumed")
+BACKWARD_STAGES = ("consumed_grad", "weights_grad", "scores_grad", "capped_grad", "scaled_grad")
+
+
 @dataclass(frozen=True)
 class NumpyReference:
     """Runs every call that can be written down; the first thing to certify on a new machine."""
@@ -53,6 +57,14 @@ class NumpyReference:
             kernel="numpy",
         )
 
+    def stages(self, call: AttentionCall) -> dict[str, np.ndarray]:
+        """What it holds on the way, in the shapes of pyspec.trace; a sink's column is last."""
+        found: dict[str, np.ndarray] = {}
+        with np.errstate(all="ignore"):
+            exact = _attention(call, call.query, call.key, call.value, found)
+        exact["lse"] = exact["lse"][..., None]
+        return {**found, **{n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}}
+
     def snippet(self, call: AttentionCall) -> str:
         from certify.subjects.snippet import call_literal
 
@@ -63,9 +75,20 @@ class NumpyReference:
         )
 
 
-def _attention(call: AttentionCall, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> dict[str, np.ndarray]:
-    """Forward, LSE and backward head by head; only visible keys are ever touched."""
+def _attention(
+    call: AttentionCall,
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    stages: dict[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Forward, LSE and backward head by head; only visible keys are ever touched. `stages` is filled when given."""
     a = call.axes
+    # Stages have a column for the sink, in which only its logit, its weight and its gradient differ from zero.
+    wide = (*call.score_shape[:3], a.keys + (call.sink is not None))
+    shown = FORWARD_STAGES if call.grad_output is None else (*FORWARD_STAGES, *BACKWARD_STAGES)
+    if stages is not None:
+        stages |= {name: np.zeros(wide) for name in shown}
     out = np.zeros((a.batch, a.query_heads, a.queries, a.value_width))
     lse = np.full(out.shape[:3], -np.inf)
     grads = {"query": np.zeros(query.shape), "key": np.zeros(key.shape), "value": np.zeros(value.shape)}
@@ -79,16 +102,27 @@ def _attention(call: AttentionCall, query: np.ndarray, key: np.ndarray, value: n
         if seen.size == 0:
             # Nothing but the sink, if there is one, takes mass.
             lse[b, h, i] = sink[h]
+            if stages is not None and call.sink is not None:
+                stages["biased"][b, h, i, -1] = sink[h]
+                stages["weights"][b, h, i, -1] = stages["consumed"][b, h, i, -1] = 1.0
             continue
         q, k, v = query[b, h, i], key[b, g, seen], value[b, g, seen]
-        score, slope = _capped(call.scale_value * (k @ q), call.softcap)
-        score = score + bias[b, h, i, seen]
+        dot = k @ q
+        scaled = call.scale_value * dot
+        capped, slope = _capped(scaled, call.softcap)
+        score = capped + bias[b, h, i, seen]
         top = max(score.max(), sink[h])
         weight, sunk = np.exp(score - top), np.exp(sink[h] - top)
         mass = weight.sum() + sunk
         lse[b, h, i] = top + np.log(mass)
         weight /= mass
         z = keep[b, h, i, seen]
+        if stages is not None:
+            for name, stage in zip(FORWARD_STAGES, (dot, scaled, capped, score, weight, weight * z), strict=True):
+                stages[name][b, h, i, seen] = stage
+            if call.sink is not None:
+                stages["biased"][b, h, i, -1] = sink[h]
+                stages["weights"][b, h, i, -1] = stages["consumed"][b, h, i, -1] = sunk / mass
         out[b, h, i] = (weight * z) @ v
         if call.grad_output is None:
             continue
@@ -101,6 +135,14 @@ def _attention(call: AttentionCall, query: np.ndarray, key: np.ndarray, value: n
         np.add.at(grads["value"][b, g], seen, np.outer(weight * z, grad_out))
         grad_bias[b, h, i, seen] = grad_score
         grad_sink[h] -= sunk / mass * (weight @ through)
+        if stages is not None:
+            passed = (v @ grad_out, through, grad_score, slope * grad_score, grad_scaled)
+            for name, stage in zip(BACKWARD_STAGES, passed, strict=True):
+                stages[name][b, h, i, seen] = stage
+            if call.sink is not None:
+                for name in ("scores_grad", "capped_grad"):
+                    stages[name][b, h, i, -1] = -sunk / mass * (weight @ through)
+                stages["scaled_grad"][b, h, i, -1] = -call.scale_value * sunk / mass * (weight @ through)
     result = {"output": out, "lse": lse}
     if call.grad_output is not None:
         result.update({f"grad_{n}": g for n, g in grads.items()})
