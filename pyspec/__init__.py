@@ -10,6 +10,7 @@ from pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
 from pyspec.gate import call_from_manifest
 from pyspec.ledger import Ledger, named_ledgers
 from pyspec.oracle import Judgement, Oracle, bounds
+from pyspec.trace import trace
 
 __all__ = [
     "TENSORS",
@@ -31,4 +32,5 @@ __all__ = [
     "evaluate_jvp",
     "make_call",
     "named_ledgers",
+    "trace",
 ]
