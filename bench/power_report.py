@@ -252,6 +252,9 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
             f"*Here:* {rule.scaled} Storage types: {', '.join(rule.dtypes)}.",
             "",
         ]
+    idle = [f"{r.title} ({', '.join(r.dtypes)})" for r in RULES if not set(r.dtypes) & set(dtypes)]
+    if idle:
+        lines += [f"Stated but not run here, for want of its storage type: {'; '.join(idle)}.", ""]
     lines += [
         "Left out as rules: FlashInfer and flashinfer-bench (their reference is often their own kernel), tritonbench, "
         "BackendBench and the OpInfo samples (constants as above on smaller shapes), Pallas (as splash, looser), "
@@ -271,9 +274,9 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
 
 
 def shown(options: list[str]) -> list[str]:
-    """The options that decide the result: not where the state was kept."""
+    """The options that decide the result: not where the state was kept, nor that it was only reported."""
     cut = options.index("--state") if "--state" in options else len(options)
-    return options[:cut] + options[cut + 2 :]
+    return [o for o in options[:cut] + options[cut + 2 :] if o != "--as-is"]
 
 
 def limit(options: list[str]) -> str:
