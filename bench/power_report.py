@@ -199,7 +199,7 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
         "",
         f"{len(mutants)} planted bugs of one correct tiled kernel ([tests/mutants](../tests/mutants)), each in every "
         f"storage type in which it acts: {pairs} pairs. Every rule judges the same "
-        "kernel in one run: ours on the cases that `certify run --profile pr` draws, each peer's on its own data, "
+        "kernel: ours on the cases that `certify run --profile pr` draws, each peer's on its own data, "
         f"shapes, reference and tolerance.{limit(options)} "
         f"The correct kernel is judged on the same cases: **{alarms} false alarms in "
         f"{tried} cases** of ours. A case that rejects the correct kernel counts as a false alarm and rejects no bug.",
@@ -289,7 +289,9 @@ def limit(options: list[str]) -> str:
 def provenance(rows: list[Row]) -> str:
     """Commits that the rows were measured at."""
     found = sorted({r["commit"] for r in rows if "commit" in r})
-    return f"Measured at {', '.join(found)}." if found else ""
+    older = sorted({r["part"] for r in rows if "commit" not in r})
+    said = f"Measured at {', '.join(found)}." if found else ""
+    return said + (f" Rows of {', '.join(older)}: from an earlier part of the run, on the same zoo." if older else "")
 
 
 def killers(rows: list[Row], name: str) -> str:
