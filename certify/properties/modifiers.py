@@ -56,7 +56,8 @@ def _any_cap(call: AttentionCall) -> AttentionCall:
         top = float(np.abs(call.scale_value * dot_scores(call)).max(initial=0.0))
     if 0.0 < top < np.inf and rng.random() < 0.5:
         wanted = cap * float(rng.choice([0.5, 1.0, 3.0]))
-        scaled = round_to(call.dtype, call.query * (wanted / top))
+        with np.errstate(all="ignore"):
+            scaled = round_to(call.dtype, call.query * (wanted / top))
         if np.isfinite(scaled).all():
             call = call.but(query=scaled)
     return call
