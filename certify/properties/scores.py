@@ -7,8 +7,8 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, joined
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import with_mask
-from pyspec import AttentionCall, Scale
+from certify.properties.surgery import plain_encoding, with_mask
+from pyspec import AttentionCall, Scale, Visibility
 from pyspec.formats import get_format, round_to
 from pyspec.visibility import lower_right, upper_left
 
@@ -49,9 +49,36 @@ def _scale(call: AttentionCall, bench: Bench) -> Outcome:
 
 def _causal(call: AttentionCall) -> AttentionCall:
     a = call.axes
+    if 0 not in (*call.score_shape, a.key_heads) and call_rng(call, "long").random() < 0.15:
+        call = _long(call)
+        a = call.axes
     mask = upper_left(a.queries, a.keys)[None, None]
     plain = with_mask(call.but(bias=None, encoding="bool"), mask)
     return plain.but(encoding="causal_flag")
+
+
+def _long(call: AttentionCall) -> AttentionCall:
+    """One batch, one head and a few features of the call, its rows and keys repeated to more than 128 of each."""
+    rng = call_rng(call, "lengths")
+    rows, keys = (int(rng.choice([129, 144, 160, 200, 257])) for _ in range(2))
+    head = call.head_map[0]
+
+    def stretched(x: np.ndarray, at: int, length: int) -> np.ndarray:
+        one = x[:1, at : at + 1, :, :8]
+        return np.take(one, np.arange(length) % one.shape[2], axis=2)
+
+    return plain_encoding(call).but(
+        query=stretched(call.query, 0, rows),
+        key=stretched(call.key, head, keys),
+        value=stretched(call.value, head, keys),
+        grad_output=None if call.grad_output is None else stretched(call.grad_output, 0, rows),
+        visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)),
+        head_map=(0,),
+        bias=None,
+        encoding="bool",
+        dropout=None,
+        sink=None if call.sink is None else call.sink[:1],
+    )
 
 
 def _upper_left(call: AttentionCall, bench: Bench) -> Outcome:
