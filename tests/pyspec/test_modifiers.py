@@ -298,3 +298,17 @@ def test_the_gate_passes_and_refuses_modifiers() -> None:
         call_from_manifest(manifest_of(call), {n: a for n, a in arrays.items() if n != "sink"})
     with pytest.raises(GateError, match="speaks of no such array"):
         call_from_manifest(manifest_of(call.but(sink=None)), arrays)
+
+
+def test_the_ledger_states_how_well_tanh_is_computed() -> None:
+    call = drawn(15, softcap=1.0, bias=None, encoding="bool", dropout=None)
+    ledger = one_precision("float32")
+    assert ledger.tanh_error == 4.0
+    fine, rough = bounds(call, ledger)["lse"], bounds(call, replace(ledger, tanh_error=4000.0))["lse"]
+    assert rough.max() > 50 * fine.max()
+    assert np.array_equal(
+        bounds(call.but(softcap=None), ledger)["lse"],
+        bounds(call.but(softcap=None), replace(ledger, tanh_error=4000.0))["lse"],
+    )
+    with pytest.raises(ValueError, match=r"tanh_error = -1\.0: expected a number >= 0"):
+        replace(ledger, tanh_error=-1.0)
