@@ -49,7 +49,7 @@ def parameters() -> list[object]:
         if why is not None:
             marks.append(pytest.mark.skip(reason=f"not driven: {bug.name} needs {why}"))
         elif gap is not None:
-            marks.append(pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"survives: {gap}"))
+            marks.append(pytest.mark.xfail(strict=False, raises=AssertionError, reason=f"may survive: {gap}"))
         marked.append(pytest.param(bug, dtype, id=f"{bug.name}-{dtype}", marks=marks))
     return marked
 

@@ -10,14 +10,10 @@ NOT_DRIVEN: dict[str, str] = {
     "repeat_calls": "no property compares bits of two equal calls",
 }
 
-# Drawn and looked at, but too rarely or not widely enough: each of these must survive, or leave the list.
-_LONG = "causal calls of more than 128 rows and keys, told by flag and not by mask, are one in some thousand"
-_WITNESS = "no bound can see it, and the exactness witness counts storage bits for sums that are kept in float32"
+# Seen by so few of the profile's cases that the stream of draws decides: about one exactness witness in forty has
+# sums of more bits than the storage has, whose total is a number of the storage again. No bound can see these two.
+_WITNESS = "one exactness witness in forty, or none, has partial sums that the storage cannot hold"
 GAPS: dict[tuple[str, str], str] = {
-    ("late_rows_see_one_future_key", "float32"): _LONG,
-    ("late_rows_lose_their_own_key", "float32"): _LONG,
-    ("delta_rounded_to_storage", "bfloat16"): _WITNESS,
-    ("probability_gradient_rounded_to_storage", "bfloat16"): _WITNESS,
     ("query_gradient_accumulated_in_storage", "bfloat16"): _WITNESS,
     ("key_gradient_accumulated_in_storage", "bfloat16"): _WITNESS,
 }
