@@ -42,14 +42,15 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
     if 0 in (*call.score_shape, a.key_width, a.value_width):
         return None
     rng = call_rng(call, "witness")
-    most = min(int(np.log2(a.keys)), int(rng.choice([2, 7])))
+    most = min(int(np.log2(a.keys)), int(rng.choice([2, 5, 7])))
     visible = np.zeros(call.score_shape, dtype=bool)
     for row in np.ndindex(call.score_shape[:3]):
         count = 2 ** int(rng.integers(0, most + 1))
         visible[row][rng.choice(a.keys, size=count, replace=False)] = True
     value = rng.choice([-1.0, 1.0], call.value.shape)
-    query = rng.integers(-1, 2, call.query.shape).astype(np.float64)
-    key = rng.integers(-1, 2, call.key.shape).astype(np.float64)
+    size = int(rng.choice([1, 8]))
+    query = rng.integers(-size, size + 1, call.query.shape).astype(np.float64)
+    key = rng.integers(-size, size + 1, call.key.shape).astype(np.float64)
     if rng.random() < 0.5:
         query = np.zeros_like(query)
     else:
