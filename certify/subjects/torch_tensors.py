@@ -122,8 +122,12 @@ def run_torch(
     leaves |= extra or {}
     backward = call.grad_output is not None
     mask, bias = told_mask(call, device, bias_leaf=backward and bias_gradient)
-    before = {n: t.clone() for n, t in leaves.items()}
-    mask_before = None if mask is None else mask.detach().clone()
+    watched = dict(leaves)
+    if mask is not None:
+        watched["attn_mask"] = mask
+    if call.grad_output is not None:
+        watched["grad_output"] = to_tensor(call.grad_output, dtype, device)
+    before = {n: _memory(t).clone() for n, t in watched.items()}
     if backward:
         for leaf in leaves.values():
             leaf.requires_grad_()
@@ -133,7 +137,7 @@ def run_torch(
         output, lse = result if isinstance(result, tuple) else (result, None)
         kernel = kernel_of(output)
         if backward:
-            output.backward(to_tensor(call.grad_output, dtype, device))  # type: ignore[arg-type]
+            output.backward(watched["grad_output"])
     except Exception as error:
         return Observation(error=first_line(error))
     found = {"output": output}
@@ -145,9 +149,7 @@ def run_torch(
             # Where there is nothing to differentiate, autograd may leave a gradient out: it is zero.
             if leaf.grad is not None or 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width):
                 found[f"grad_{name}"] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-    changed = [n for n, t in leaves.items() if not _same_bits(t.detach(), before[n])]
-    if mask is not None and not _same_bits(mask.detach(), mask_before):
-        changed.append("attn_mask")
+    changed = [n for n, t in watched.items() if not torch.equal(_memory(t), before[n])]
     return Observation(
         tensors={n: as_float64(t) for n, t in found.items()},
         dtypes={n: dtype_name(t.dtype) for n, t in found.items()},
@@ -157,9 +159,8 @@ def run_torch(
     )
 
 
-def _same_bits(a: Any, b: Any) -> bool:
+def _memory(tensor: Any) -> Any:
+    """All bytes behind a tensor: those around a padded or offset view belong to somebody else."""
     import torch
 
-    if a.dtype == torch.bool:
-        return bool(torch.equal(a, b))
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.detach().untyped_storage())
