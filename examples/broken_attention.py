@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-TILE = 8  # small, so that short sequences already cross tiles
+TILE = 16  # small, so that short sequences already cross tiles
 
 
 def attention(
