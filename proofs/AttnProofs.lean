@@ -16,6 +16,7 @@ public import AttnProofs.Softcap
 public import AttnProofs.Order
 public import AttnProofs.Exp
 public import AttnProofs.Scale
+public import AttnProofs.Sink
 public import AttnProofs.Dropout
 
 /-! The claims, one theorem each. Every size may be zero and every row of a mask may be empty unless a theorem says
@@ -394,6 +395,52 @@ theorem softcap_forward_over_duals [Field R] [Exp R] [Tanh R] {c : R} (hc : c �
     (x dx : Inputs R nQ nK d dv) (i : Fin nQ) (k : Fin dv) :
     Softcap.forward (Dual.const c) (Dual.params p) (Dual.inputs x dx) i k
       = ⟨Softcap.forward c p x i k, Softcap.jvp c p x dx i k⟩ := Softcap.forward_dual hc p x dx i k
+
+/-! ### The attention sink -/
+
+section Sink
+variable [CommRing R] [Inv R] [Exp R] (logit : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv)
+
+/-- With a sink, a real key's weight and the sink's are their exponentials over a denominator that the sink's has joined. -/
+theorem sink_joins_denominator (i : Fin nQ) (j : Fin nK) :
+    weights p.extended (x.extended logit) i (Sink.real j)
+        = numerator (p.visible i) (scores p x i) j * (denominator (p.visible i) (scores p x i) + exp logit)⁻¹
+      ∧ weights p.extended (x.extended logit) i Sink.column
+        = exp logit * (denominator (p.visible i) (scores p x i) + exp logit)⁻¹ :=
+  ⟨Sink.weights_real logit p x i j, Sink.weights_column logit p x i⟩
+
+/-- With a sink, the output is a sum over the real keys alone: the sink carries no value. -/
+theorem sink_output_over_real_keys (i : Fin nQ) (c : Fin dv) :
+    forward p.extended (x.extended logit) i c
+      = sum fun j => consumed p.extended (x.extended logit) i (Sink.real j) * x.value j c :=
+  Sink.forward_extended logit p x i c
+
+/-- With a sink, a row that sees no real key has output and query gradient zero, and the sink's exponential as denominator. -/
+theorem sink_empty_row_output_zero (G : Mat R nQ dv) {i : Fin nQ} (h : ∀ j, p.visible i j = false) :
+    forward p.extended (x.extended logit) i = (fun _ => 0)
+      ∧ (backward p.extended (x.extended logit) G).query i = (fun _ => 0)
+      ∧ denominator (p.extended.visible i) (scores p.extended (x.extended logit) i) = exp logit :=
+  ⟨Sink.forward_empty logit p x h, Sink.backward_query_empty logit p x h G, Sink.denominator_empty logit p x h⟩
+
+/-- The gradient of the sink's score is minus its weight times the inner product of the output with its gradient. -/
+theorem sink_gradient_is_minus_mass_times_delta (G : Mat R nQ dv) (i : Fin nQ) :
+    scoresGrad p.extended (x.extended logit) G i Sink.column
+      = -(weights p.extended (x.extended logit) i Sink.column * dot (G i) (forward p.extended (x.extended logit) i)) :=
+  Sink.scoresGrad_column logit p x i G
+
+end Sink
+
+/-- With a sink, the weights of the real keys sum to one less the sink's, where the denominator is not zero. -/
+theorem sink_takes_mass [Field R] [Exp R] (logit : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (i : Fin nQ)
+    (h : denominator (p.visible i) (scores p x i) + exp logit ≠ 0) :
+    (sum fun j => weights p.extended (x.extended logit) i (Sink.real j))
+      = 1 - weights p.extended (x.extended logit) i Sink.column := Sink.sum_weights_real logit p x i h
+
+/-! ### Bilinear scores -/
+
+/-- A bilinear score is a score of dot products: the metric may be moved into the queries, or into the keys. -/
+theorem bilinear_reduces_to_dot [CommRing R] (query : Mat R nQ m) (metric : Mat R m n) (key : Mat R nK n) :
+    mulT (mul query metric) key = mulT query (mulT key metric) := mulT_mul query metric key
 
 /-! ### Heads and scale -/
 

@@ -14,6 +14,8 @@ import numpy as np
 from pyspec.call import AttentionCall, Dropout, Visibility
 from pyspec.domain import Domain
 
+LEAN_MODULES = ("AttnSpec.Sink",)
+
 M = TypeVar("M")
 
 
@@ -21,6 +23,7 @@ def extended(call: AttentionCall) -> AttentionCall:
     """The equal call without a sink and with one more key, its bias stored in full.
 
     Every row sees the added key, those of invalid queries too: their output and gradients are zero as before.
+    Lean: AttnSpec.Params.extended, AttnSpec.Inputs.extended.
     """
     if call.sink is None:
         return call

@@ -10,6 +10,7 @@ public import AttnSpec.Dropout
 public import AttnSpec.Online
 public import AttnSpec.Dual
 public import AttnSpec.Scale
+public import AttnSpec.Sink
 
 /-! The definition of masked attention: what a kernel must compute, executable over any scalar.
 

@@ -318,8 +318,7 @@ register(
     Property(
         id="bilinear-reduces-to-dot",
         claim="A bilinear call reduced exactly to dot products, q' = q W, gives the bilinear result.",
-        theorem=None,
-        basis="associativity: (q W) kᵀ = q (W kᵀ)",
+        theorem="bilinear_reduces_to_dot",
         check=_reduced,
         small=True,
     )

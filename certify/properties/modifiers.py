@@ -215,11 +215,11 @@ register(
     Property(
         id="sink-agreement",
         claim="A sink takes its share of every row's mass and carries no value, forward, backward and in its gradient.",
-        theorem=None,
-        basis="reduction: a sink is one more key with key and value zero, visible to all, its logit a bias",
+        theorem="sink_output_over_real_keys",
         check=_named,
         prepare=_any_sink,
         needs=sink,
+        also=("sink_joins_denominator", "sink_gradient_is_minus_mass_times_delta"),
         modifiers=True,
     )
 )
@@ -227,11 +227,11 @@ register(
     Property(
         id="sink-takes-mass",
         claim="With a sink the weights of a row sum to less than one: values of one give 1 - p_sink.",
-        theorem=None,
-        basis="rows of the reduced call sum to one, and the added key takes exp(logit - LSE) of it",
+        theorem="sink_takes_mass",
         check=_takes_mass,
         prepare=_values_one,
         needs=sink,
+        also=("sink_joins_denominator",),
         modifiers=True,
     )
 )
@@ -239,8 +239,7 @@ register(
     Property(
         id="sink-empty-row",
         claim="With a sink a row without a visible key is defined: output and gradients zero, LSE the sink's logit.",
-        theorem=None,
-        basis="in the reduced call the row sees the added key alone, whose value is zero",
+        theorem="sink_empty_row_output_zero",
         check=_empty_rows,
         prepare=_empty_beside_sink,
         needs=lambda c: sink(c) or needs.empty_rows(c),

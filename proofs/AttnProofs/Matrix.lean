@@ -46,6 +46,13 @@ theorem frob_mulT_right (A : Mat R l m) (B : Mat R n m) (G : Mat R l n) :
     frob (mulT A B) G = frob B (tMul G A) := by
   rw [frob_mulT_left, frob_comm, frob_mul_right]
 
+/-- A product moves from the left of `A Bᵀ` to the right, transposed: `(A M) Bᵀ = A (B Mᵀ)ᵀ`. -/
+theorem mulT_mul (A : Mat R k l) (M : Mat R l m) (B : Mat R n m) : mulT (mul A M) B = mulT A (mulT B M) := by
+  funext i j
+  simp only [mulT, mul, dot, sum_mul, mul_sum]
+  rw [sum_comm]
+  exact sum_congr fun _ => sum_congr fun _ => by grind
+
 /-- The Frobenius inner product is additive on the left. -/
 theorem frob_add_left (A B C : Mat R m n) : frob (fun i j => A i j + B i j) C = frob A C + frob B C := by
   simp only [frob, dot, ← sum_add]
