@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import attention, heads, online, softmax, visibility
+from pyspec import attention, heads, online, sink, softmax, visibility
 from pyspec.domains.exact import ExactDomain
 from tests.agreement import test_vectors as agreement
 from tests.agreement.vector_files import cases
@@ -62,6 +62,10 @@ def _one_position_late(queries: int, keys: int, offset: int) -> Any:
     return np.arange(keys)[None, :] < np.arange(queries)[:, None] + offset
 
 
+def _sink_with_a_value(rows: Any) -> Any:
+    return np.concatenate([rows, np.ones((*rows.shape[:2], 1, rows.shape[3]))], axis=2)
+
+
 def _last_head_of_group(dom: Any, stage: str, head_map: Any, key_heads: int, grad: Any, zero: Any) -> Any:
     last = {g: h for h, g in enumerate(head_map)}
     return dom.stack_heads([dom.take(grad, np.array([last[g]])) if g in last else zero for g in range(key_heads)])
@@ -84,6 +88,7 @@ MISTAKES: list[Mistake] = [
     ("cap after the bias", attention, "_cap_and_bias", _cap_after_bias, "softcap", FORWARD),
     ("no centring", softmax, "center", _not_centred, "attention", BACKWARD),
     ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", FORWARD),
+    ("a sink with a value", sink, "_one_more", _sink_with_a_value, "sink", agreement.test_sink),
     ("causal one off", visibility, "causal", _one_position_late, "visibility", agreement.test_visibility),
     ("one head of a group", heads, "group_sum", _last_head_of_group, "heads", agreement.test_heads),
     ("no rescaling", online, "merge", _no_rescaling, "online", agreement.test_online),

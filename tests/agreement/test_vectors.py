@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from flint import fmpq
 
-from pyspec import attention, dropout, dual, heads, online, scale, visibility
+from pyspec import attention, dropout, dual, heads, online, scale, sink, visibility
 from pyspec.attention import Inputs, Params
+from pyspec.call import Dropout, make_call
 from pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
+from pyspec.evaluate import evaluate, lift_call
 from tests.agreement.vector_files import cases, mask, numbers
 from tools.lean import vectors
 
@@ -142,6 +144,41 @@ def test_dual_numbers(case: dict[str, Any]) -> None:
 def test_mask_of_a_call(case: dict[str, Any]) -> None:
     queries, keys = case["sizes"]["nQ"], case["sizes"]["nK"]
     assert build(case["visibility"], queries, keys).tolist() == mask(case["visible"], (queries, keys)).tolist()
+
+
+@parametrize("sink")
+def test_sink(case: dict[str, Any]) -> None:
+    """A call with a sink is the extension that Lean has, and its tensors are those of the extension, cut."""
+    shape = shapes(case["sizes"])
+    keys = case["sizes"]["nK"]
+
+    def plain(nested: Any, name: str) -> np.ndarray:
+        return numbers(nested, shape[name]).astype(np.float64)
+
+    multiplier = plain(case["multiplier"], "pair")
+    call = make_call(
+        *(plain(case["inputs"][name], name) for name in ("query", "key", "value")),
+        visible=mask(case["visible"], shape["pair"]),
+        scale=float(Fraction(case["scale"])),
+        bias=plain(case["inputs"]["bias"], "bias"),
+        encoding="additive",
+        dropout=None if (multiplier == 1.0).all() else Dropout(0.5, multiplier),
+        grad_output=plain(case["output_gradient"], "output"),
+        sink=np.array([float(Fraction(case["logit"]))]),
+    )
+    p, x = lift_call(EXACT, sink.extended(call))
+    assert p.visible[0, 0].tolist() == case["extended"]["visible"]
+    ones = EXACT.lift(np.ones(p.visible.shape))
+    same(ones if p.multiplier is None else p.multiplier, case["extended"]["multiplier"])
+    same_gradient(x, case["extended"]["inputs"])
+    same(attention.weights(EXACT, p, x), case["weights"])
+    found, gradient = evaluate(EXACT, call, with_lse=False), case["gradient"]
+    same(found["output"], case["output"])
+    same(found["grad_query"], gradient["query"])
+    same(found["grad_key"], gradient["key"][:keys])
+    same(found["grad_value"], gradient["value"][:keys])
+    same(found["grad_bias"], [row[:keys] for row in gradient["bias"]])
+    same(found["grad_sink"], [str(sum(Fraction(row[keys]) for row in gradient["bias"]))])
 
 
 @parametrize("visibility")

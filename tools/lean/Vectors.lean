@@ -339,6 +339,41 @@ def softcapFile : IO Unit := do
   softcapCases 2 (families 2 3 2 1 7 1 true false)
   softcapCases (mkRat 1 2) (families 2 2 1 2 8 2 true true)
 
+/-! ### The attention sink -/
+
+/-- One call of one head beside a sink: its extension, and what the extension gives. -/
+def sinkCase (logit : Rat) (c : Call) : IO Unit := do
+  let p := c.params.extended
+  let x := (c.inputs 10).extended logit
+  let G : Mat Rat c.nQ c.dv := (store (smallMat c.seed 30)).get
+  let w := (store (weights p x)).get
+  let out := (store (forward p x)).get
+  let g := backward p x G
+  let gb := (store g.bias).get
+  demandMat "sink_output_over_real_keys" out fun i k =>
+    sum fun j : Fin c.nK => consumed p x i (Sink.real j) * (c.inputs 10).value j k
+  demandMat "sink_takes_mass" (fun i (_ : Fin 1) => sum fun j : Fin c.nK => w i (Sink.real j)) fun i _ =>
+    1 - w i Sink.column
+  demandMat "sink_gradient_is_minus_mass_times_delta" (fun i (_ : Fin 1) => gb i Sink.column) fun i _ =>
+    -(w i Sink.column * dot (G i) (out i))
+  IO.println ("{" ++ c.headJson ++ field "logit" (ratJson logit) ++ field "inputs" (inputsJson (c.inputs 10))
+    ++ field "output_gradient" (matJson G)
+    ++ field "extended" ("{" ++ field "visible" (maskJson p.visible) ++ field "multiplier" (matJson p.multiplier)
+      ++ last "inputs" (inputsJson x))
+    ++ field "weights" (matJson w) ++ field "output" (matJson out)
+    ++ last "gradient" (inputsJson ⟨(store g.query).get, (store g.key).get, (store g.value).get, gb⟩))
+
+/-- A sink beside each of a list of calls. -/
+def sinkCases (logit : Rat) : List Call → IO Unit
+  | [] => pure ()
+  | c :: cs => do sinkCase logit c; sinkCases logit cs
+
+/-- The family `sink`. -/
+def sinkFile : IO Unit := do
+  IO.println "@file sink"
+  sinkCases (mkRat 3 2) (families 2 3 2 1 15 1 true false)
+  sinkCases (-2) (families 3 2 1 2 16 (mkRat 1 2) true true)
+
 /-! ### Visibility -/
 
 /-- One relation on its own. -/
@@ -546,6 +581,7 @@ def expFile : IO Unit := do
 def all : IO Unit := do
   attentionFile
   softcapFile
+  sinkFile
   visibilityFile
   headsFile
   onlineFile
