@@ -28,8 +28,8 @@ AUDIT_SHARE = 0.05
 
 # A kernel with one bug breaks many claims. The first refutations are made as small as can be, the later ones less;
 # below THOROUGH, a small call that already refutes another claim is taken as it is where it serves.
-_REDUCTIONS = ((2, 2000), (6, 300))
-_LATER_REDUCTIONS = 40
+_REDUCTIONS = ((2, 1200), (6, 150))
+_LATER_REDUCTIONS = 30
 THOROUGH = 100
 
 
