@@ -10,7 +10,8 @@ from certify.budget import THOROUGH
 from certify.isolate import IsolatedSubject
 from certify.properties.model import Bench, Outcome, Property
 from certify.subject import Subject
-from pyspec import AttentionCall, call_to_json
+from pyspec import AttentionCall
+from pyspec.fingerprint import fingerprint
 
 # The count of tries decides, so that two runs end at the same call; the time only guards against slow subjects.
 REDUCTION_SECONDS = 30.0
@@ -155,4 +156,4 @@ def _is_fixed(prop: Property, call: AttentionCall) -> bool:
         prepared = prop.prepare(call)
     except Exception:
         return False
-    return prepared is call or (prepared is not None and call_to_json(prepared) == call_to_json(call))
+    return prepared is call or (prepared is not None and fingerprint(prepared) == fingerprint(call))

@@ -136,7 +136,7 @@ def uncovered(subject: Subject, call: AttentionCall) -> str | None:
         (not c.grouped_heads and call.head_map != tuple(range(a.query_heads)), "grouped heads"),
         (not c.any_head_map and not _equal_groups(call), "arbitrary head maps"),
         (call.dropout is not None and not c.dropout_multiplier, "a realised dropout multiplier"),
-        (0 in (*call.score_shape, a.key_heads, a.key_width, a.value_width) and not c.zero_sizes, "zero sizes"),
+        (a.any_zero and not c.zero_sizes, "zero sizes"),
         (bool((~visible.any(-1)).any()) and not c.empty_rows, "empty rows"),
         (call.scale.value is not None and not c.any_scale, "a scale other than the default"),
         (call.softcap is not None and not c.softcap, "softcap"),

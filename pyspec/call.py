@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ class Axes:
     keys: int
     key_width: int
     value_width: int
+
+    @property
+    def any_zero(self) -> bool:
+        """Is one of the sizes zero?"""
+        return 0 in astuple(self)
 
 
 @dataclass(frozen=True, eq=False)

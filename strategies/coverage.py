@@ -36,7 +36,7 @@ def _traits(call: AttentionCall) -> Iterator[tuple[str, bool]]:
     yield "bias", call.bias is not None
     yield "softcap", call.softcap is not None
     yield "sink", call.sink is not None
-    yield "zero size", 0 in (*call.score_shape, a.key_heads, a.key_width, a.value_width)
+    yield "zero size", a.any_zero
     for name, stored in (("mask", call.visibility.mask), ("bias", call.bias)):
         for axis, letter in enumerate(MASK_AXES):
             if stored is not None and call.score_shape[axis] > 1:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from certify.properties.model import Bench, Outcome, View
+from certify.properties.model import Bench, Outcome, Settled, View
 from certify.subject import Observation
 from pyspec import AttentionCall, Judgement
 
@@ -47,6 +47,18 @@ def failure(seen: Observation, call: AttentionCall, bench: Bench) -> str | None:
         if seen.tensors[name].shape != shapes[name]:
             return f"{name} has shape {list(seen.tensors[name].shape)}: expected {list(shapes[name] or ())}"
     return None
+
+
+def observed(call: AttentionCall, bench: Bench, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
+    """A run with every tensor that it should return. Settles the check where the claim or the run ends it."""
+    reason = bench.uncovered(call)
+    if reason is not None:
+        raise Settled(Outcome(skipped=reason))
+    seen = bench.observe(call, raw)
+    broken = failure(seen, call, bench)
+    if broken is not None:
+        raise Settled(Outcome(broken=broken, kernel=seen.kernel))
+    return seen
 
 
 def agree(

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, failure, joined
+from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.scores import _whole_bias
-from certify.properties.surgery import with_mask
+from certify.properties.surgery import whole_bias, with_mask
 from certify.subject import Capabilities
 from pyspec import AttentionCall, Dropout, Oracle, Visibility
 from pyspec import attention as spec
@@ -69,7 +68,7 @@ def _three(call: AttentionCall) -> AttentionCall | None:
     """A full bias, whose gradient is that of the scores; a row with all kinds of keys, and one that lost all."""
     if 0 in call.score_shape or call.axes.keys < 3 or call.grad_output is None:
         return None
-    call = _whole_bias(call)
+    call = whole_bias(call)
     visible = np.array(call.visible)
     visible[:, :, 0, :3] = [False, True, True]
     lossy = dropped(with_mask(call, visible))
@@ -163,17 +162,15 @@ def _returned(call: AttentionCall) -> AttentionCall:
 
 
 def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = _needs_weights(bench.subject.capabilities) or bench.uncovered(call)
+    reason = _needs_weights(bench.subject.capabilities)
     if reason is not None or call.dropout is None or call.dropout.returned_weights == "none":
         return Outcome(skipped=reason or "the call asks for no weights")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is None and "weights" not in seen.tensors:
-        broken = "weights are missing"
-    elif broken is None and seen.tensors["weights"].shape != call.score_shape:
-        broken = f"weights have shape {list(seen.tensors['weights'].shape)}: expected {list(call.score_shape)}"
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
+    seen = observed(call, bench)
+    if "weights" not in seen.tensors:
+        return Outcome(broken="weights are missing", kernel=seen.kernel)
+    if seen.tensors["weights"].shape != call.score_shape:
+        shape = list(seen.tensors["weights"].shape)
+        return Outcome(broken=f"weights have shape {shape}: expected {list(call.score_shape)}", kernel=seen.kernel)
     declared, found = call.dropout.returned_weights, seen.tensors["weights"]
     other = "after_dropout" if declared == "before_dropout" else "before_dropout"
     allowed, oracle = weights_bounds(call, bench.ledger_for(call.dtype)), WeightsOracle(call)
@@ -198,14 +195,9 @@ def _value_shift(call: AttentionCall, bench: Bench) -> Outcome:
     rng = call_rng(call, "shift")
     constant = rng.integers(1, 4, (1, 1, 1, call.axes.value_width)) * rng.choice([-1.0, 1.0])
     moved = call.but(value=call.value + constant)
-    reason = bench.uncovered(moved)
-    if reason is not None or not np.array_equal(round_to(call.dtype, moved.value), moved.value):
-        return Outcome(skipped=reason or "the moved values are not exact in this format")
-    runs = [bench.observe(c) for c in (call, moved)]
-    for seen in runs:
-        broken = failure(seen, call, bench)
-        if broken is not None:
-            return Outcome(broken=broken, kernel=seen.kernel)
+    if not np.array_equal(round_to(call.dtype, moved.value), moved.value):
+        return Outcome(skipped="the moved values are not exact in this format")
+    runs = [observed(c, bench) for c in (call, moved)]
     used, own = _weights(BoundDomain(NUMPY_FLOAT64), call)["after_dropout"]
     with np.errstate(all="ignore"):
         expected = used.sum(axis=-1, keepdims=True) * constant

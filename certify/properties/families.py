@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from certify.properties.agree import agree, expected_tensors, failure, is_vacuous
+from certify.properties.agree import agree, expected_tensors, is_vacuous, observed
 from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.subject import Capabilities
@@ -70,13 +70,7 @@ def _draw(call: AttentionCall, name: str) -> FamilyCall | None:
 
 def judge_family(call: FamilyCall, bench: Bench, mistakes: dict[str, np.ndarray]) -> Outcome:
     """Hold the subject to the exact tensors of a call of any family; `mistakes` are unscaled scores by name."""
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
+    seen = observed(call, bench)
     allowed = family_bounds(call, bench.ledger_for(call.dtype))
     oracle = FamilyOracle(call)
     names = list(expected_tensors(call, bench))
@@ -154,13 +148,7 @@ def _length_free(call: AttentionCall, bench: Bench) -> Outcome:
     if (np.abs(longer) > get_format(call.dtype).largest).any():
         return Outcome(skipped="the longer query leaves the format's range")
     moved = drawn.but(query=longer)
-    reason = bench.uncovered(moved)
-    if reason is not None:
-        return Outcome(skipped=reason)
-    seen = bench.observe(moved)
-    broken = failure(seen, moved, bench)
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
+    seen = observed(moved, bench)
     names = [n for n in expected_tensors(moved, bench) if n in ("output", "lse", "grad_key", "grad_value")]
     allowed = family_bounds(moved, bench.ledger_for(call.dtype))
     oracle = FamilyOracle(drawn)
@@ -180,17 +168,10 @@ def _reduced(call: AttentionCall, bench: Bench) -> Outcome:
     query = rng.integers(-3, 4, call.query.shape).astype(np.float64)
     bilinear = family_call(call.but(query=query), Bilinear(metric))
     reduced = reduce_to_dot(bilinear).call
-    reason = bench.uncovered(reduced)
-    if reason is not None:
+    if bench.uncovered(reduced) is not None:
         # The reduced call gives its multiplier as a number; a subject with a default only has it by default.
         reduced = reduced.but(scale=call.scale)
-        reason = bench.uncovered(reduced)
-    if reason is not None:
-        return Outcome(skipped=reason)
-    seen = bench.observe(reduced)
-    broken = failure(seen, reduced, bench)
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
+    seen = observed(reduced, bench)
     names = [n for n in expected_tensors(reduced, bench) if n in ("output", "lse", "grad_key", "grad_value")]
     allowed, oracle = bench.bounds(reduced), FamilyOracle(bilinear)
     return Outcome(
@@ -215,7 +196,7 @@ def _two_heads(call: AttentionCall) -> AttentionCall:
 
 def _declared_scale(call: AttentionCall) -> AttentionCall | None:
     """Scores small enough to tell multipliers apart, and a multiplier that no mistake leaves as it is."""
-    if 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width):
+    if call.axes.any_zero:
         return None
     call = without_modifiers(call)
     rng = call_rng(call, "scale-gate")
@@ -245,7 +226,7 @@ def _scale_gate(call: AttentionCall, bench: Bench) -> Outcome:
 
 def _gaps(call: AttentionCall) -> AttentionCall | None:
     """Scores with gaps of one to eight, where sparse maps drop keys that softmax keeps."""
-    if 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width) or call.axes.keys < 2:
+    if call.axes.any_zero or call.axes.keys < 2:
         return None
     call = without_modifiers(call)
     rng = call_rng(call, "gaps")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import compare, failure
+from certify.properties.agree import compare, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.scores import _whole_bias
+from certify.properties.surgery import whole_bias
 from pyspec import AttentionCall, evaluate_jvp
 from pyspec.domains import BoundDomain
 from pyspec.formats import round_to
@@ -15,15 +15,9 @@ from pyspec.ledger import NUMPY_FLOAT64
 
 
 def _paired(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     if call.grad_output is None:
         return Outcome(skipped="the call has no output gradient")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     rng = call_rng(call, "tangent")
     names = ["query", "key", "value"] + (["bias"] if "grad_bias" in seen.tensors else [])
     tangent = {n: round_to("float32", rng.standard_normal(getattr(call, n).shape)) for n in names}
@@ -44,15 +38,9 @@ def _paired(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _row_sum(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     if call.grad_output is None or call.bias is None or call.bias.shape != call.score_shape:
         return Outcome(skipped="no gradient of a full bias to sum")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     found = seen.tensors["grad_bias"]
     allowed = bench.bounds(call)["grad_bias"].sum(axis=-1)
     with np.errstate(all="ignore"):
@@ -63,15 +51,9 @@ def _row_sum(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _conserved(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     if call.grad_output is None or call.dropout is not None:
         return Outcome(skipped="no output gradient, or dropout changes the mass")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     mass = call.visible.any(axis=-1, keepdims=True)
     per_key_head = np.zeros((call.axes.batch, call.axes.key_heads, call.axes.value_width))
     sizes = np.zeros_like(per_key_head)
@@ -112,7 +94,7 @@ register(
         claim="The gradient of a row's scores sums to zero.",
         theorem="score_gradient_row_sum_zero",
         check=_row_sum,
-        prepare=_whole_bias,
+        prepare=whole_bias,
         needs=needs.bias_gradient,
     )
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, expected_tensors, failure, joined
+from certify.properties.agree import agree, expected_tensors, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import plain_encoding
 from pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
@@ -104,13 +104,7 @@ def _unchanged(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _types(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     for name in expected_tensors(call, bench):
         if name != "lse" and seen.dtypes.get(name) != call.dtype:
             return Outcome(broken=f"{name} has dtype {seen.dtypes.get(name)}: expected {call.dtype}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, failure, joined
+from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import garbage, keys_hidden_from_all, take_keys, take_queries, with_mask
 from pyspec import AttentionCall
@@ -53,15 +53,9 @@ def _poison(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _hidden_gradient(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     if call.grad_output is None:
         return Outcome(skipped="the call has no output gradient")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     bounds = bench.bounds(call)
     hidden = keys_hidden_from_all(call)
     judged = []

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from certify.subject import Capabilities, Observation, Subject, uncovered
-from pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds, call_to_json
+from pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
+from pyspec.fingerprint import fingerprint
 
 View = Callable[[np.ndarray], np.ndarray]
 
@@ -36,6 +37,14 @@ class Outcome:
     def worst(self) -> Judgement | None:
         """The judgement with the largest error ÷ bound, refuted ones first."""
         return max(self.judgements, key=lambda j: (not j.inside, j.worst), default=None)
+
+
+class Settled(Exception):
+    """What a check came to before its end; `outcome` is then its result."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.skipped or outcome.broken)
+        self.outcome = outcome
 
 
 @dataclass
@@ -73,7 +82,7 @@ class Bench:
 
 def call_rng(call: AttentionCall, purpose: str) -> np.random.Generator:
     """Random numbers that depend on nothing but the call and a purpose, so that a replay draws the same."""
-    digest = hashlib.sha256((purpose + call_to_json(call)).encode()).digest()
+    digest = hashlib.sha256(purpose.encode() + fingerprint(call)).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
 
@@ -115,6 +124,18 @@ class Property:
     modifiers: bool = False
 
 
+def _to_its_end(check: Check) -> Check:
+    """The check, with an outcome reached early as its result."""
+
+    def checked(call: AttentionCall, bench: Bench) -> Outcome:
+        try:
+            return check(call, bench)
+        except Settled as early:
+            return early.outcome
+
+    return checked
+
+
 def _unmodified(prepare: Prepare) -> Prepare:
     """Prepare the call without its softcap and sink."""
 
@@ -137,6 +158,7 @@ def register(prop: Property) -> Property:
         raise ValueError(f"property {prop.id!r} is registered twice")
     if prop.theorem is None and not prop.basis:
         raise ValueError(f"property {prop.id!r} names no theorem: say in `basis` what it rests on")
+    prop = replace(prop, check=_to_its_end(prop.check))
     if not prop.modifiers:
         prop = replace(prop, prepare=_unmodified(prop.prepare))
     _REGISTRY[prop.id] = prop

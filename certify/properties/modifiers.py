@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, failure, joined
+from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.explain import dot_scores, explained
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.modifier_models import Way, modelled, named_mistakes
@@ -33,10 +33,7 @@ def sink(c: Capabilities) -> str | None:
 
 def _named(call: AttentionCall, bench: Bench, against: AttentionCall | None = None) -> Outcome:
     """Agreement in every tensor; a refutation is led by the mistake that fits."""
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
-    seen, allowed = bench.observe(call), bench.bounds(call)
+    seen, allowed = observed(call, bench), bench.bounds(call)
     outcome = agree(call, bench, seen=seen, bounds=allowed, against=against)
     if not outcome.refuted:
         return outcome
@@ -88,9 +85,6 @@ def _no_limit(call: AttentionCall) -> AttentionCall:
 
 
 def _identity_limit(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     if call.softcap != NO_CAP:
         return Outcome(skipped="the softcap is not a very large one")
     with np.errstate(all="ignore"):
@@ -119,16 +113,10 @@ def _values_one(call: AttentionCall) -> AttentionCall:
 
 
 def _takes_mass(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     if call.sink is None or call.dropout is not None or not (call.value == 1.0).all():
         return Outcome(skipped="no sink, or values other than one")
     call = call.but(grad_output=None)
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
+    seen = observed(call, bench)
     # With values of one the output is the mass that is left to the keys: 1 - p_sink.
     left, allowed = modelled(call, Way())["output"], bench.bounds(call)["output"]
     found = seen.tensors["output"]
@@ -152,16 +140,10 @@ def _empty_beside_sink(call: AttentionCall) -> AttentionCall | None:
 
 
 def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     empty = ~call.visible.any(axis=-1)
     if call.sink is None or not empty.any():
         return Outcome(skipped="no sink, or no empty row")
-    seen, allowed = bench.observe(call), bench.bounds(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken, kernel=seen.kernel)
+    seen, allowed = observed(call, bench), bench.bounds(call)
     judged = []
     for name in ("output", "grad_query"):
         if name in seen.tensors:

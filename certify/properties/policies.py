@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, expected_tensors, failure, joined
+from certify.properties.agree import agree, compare, expected_tensors, failure, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import take_queries, with_mask
 from certify.subject import Capabilities
@@ -39,10 +39,7 @@ def _run(prepared: Prepared, bench: Bench) -> Outcome:
     direct = agree(kernel_call, bench)
     if direct.skipped is not None or direct.broken is not None:
         return direct
-    seen = bench.observe(kernel_call)
-    broken = failure(seen, kernel_call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(kernel_call, bench)
     done, bounds = prepared.finish(seen.tensors), bench.bounds(kernel_call)
     keys, rows = prepared.call.axes.keys, rows_without_key(prepared.call)
     oracle = bench.oracle(prepared.call)

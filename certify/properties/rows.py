@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, failure, joined
+from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import take_queries, with_mask
 from pyspec import AttentionCall
@@ -40,16 +40,10 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
 
 
 def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     empty = ~call.visible.any(axis=-1)
     if not empty.any():
         return Outcome(skipped="no empty row")
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     judged = []
     bounds = bench.bounds(call)
     for name in ("output", "grad_query"):
@@ -70,14 +64,8 @@ def _values_one(call: AttentionCall) -> AttentionCall:
 
 
 def _unit_rows(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     call = call.but(grad_output=None)
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     one = np.broadcast_to(call.visible.any(axis=-1, keepdims=True), seen.tensors["output"].shape)
     judged = compare("output", seen.tensors["output"], one.astype(np.float64), bench.bounds(call)["output"])
     return Outcome(judgements=(judged,), kernel=seen.kernel)
@@ -86,14 +74,8 @@ def _unit_rows(call: AttentionCall, bench: Bench) -> Outcome:
 def _hull(call: AttentionCall, bench: Bench) -> Outcome:
     if call.dropout is not None:
         return Outcome(skipped="dropout leaves the hull by design")
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     call = call.but(grad_output=None)
-    seen = bench.observe(call)
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench)
     low, high = hull(call)
     found = seen.tensors["output"]
     nearest = np.clip(np.where(np.isnan(found), np.inf, found), low, high)
@@ -136,17 +118,11 @@ def _equal_keys(call: AttentionCall) -> AttentionCall | None:
 
 
 def _ties(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     # Equal scores, whatever they are: the weights are those of scores that are all zero.
     return agree(call, bench, tensors=("output", "grad_value"), against=call.but(query=np.zeros_like(call.query)))
 
 
 def _exceptional_row(call: AttentionCall, bench: Bench) -> Outcome:
-    reason = bench.uncovered(call)
-    if reason is not None:
-        return Outcome(skipped=reason)
     queries = call.axes.queries
     if queries < 2 or call.axes.key_width == 0:
         return Outcome(skipped="fewer than two query rows, or no width")
@@ -154,10 +130,7 @@ def _exceptional_row(call: AttentionCall, bench: Bench) -> Outcome:
     row = int(rng.integers(queries))
     raw = call.query.copy()
     raw[:, :, row] = rng.choice([np.nan, np.inf, -np.inf])
-    seen = bench.observe(call, {"query": raw})
-    broken = failure(seen, call, bench)
-    if broken is not None:
-        return Outcome(broken=broken)
+    seen = observed(call, bench, {"query": raw})
     # The key and value gradients sum over all rows, so only row-wise tensors can keep clear of the bad row.
     bounds = bench.bounds(call)
     for name in ("output", "lse", "grad_query"):

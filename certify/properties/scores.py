@@ -7,16 +7,10 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, joined
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import plain_encoding, with_mask
+from certify.properties.surgery import plain_encoding, whole_bias, with_mask
 from pyspec import AttentionCall, Scale, Visibility
 from pyspec.formats import get_format, round_to
 from pyspec.visibility import lower_right, upper_left
-
-
-def _whole_bias(call: AttentionCall) -> AttentionCall:
-    """A bias of small integers, so that shifting it by an integer is exact in every format."""
-    rng = call_rng(call, "bias")
-    return call.but(bias=rng.integers(-4, 5, call.score_shape).astype(np.float64), encoding="additive")
 
 
 def _shifted(call: AttentionCall, bench: Bench) -> Outcome:
@@ -115,7 +109,7 @@ register(
         claim="Adding a number to every score of a row changes nothing but its LSE.",
         theorem="bias_row_shift_invariance",
         check=_shifted,
-        prepare=_whole_bias,
+        prepare=whole_bias,
         needs=needs.bias,
         also=(
             "shift_invariance",

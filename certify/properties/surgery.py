@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from certify.properties.model import call_rng
 from pyspec import AttentionCall, Dropout, Visibility
 from pyspec.formats import round_to
 
@@ -76,3 +77,9 @@ def garbage(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
     """Finite values of mixed sizes that would be noticed if they leaked."""
     size = rng.choice([1.0, 30.0, 1000.0], size=shape)
     return round_to(dtype, size * (1.0 + np.abs(rng.standard_normal(shape))))
+
+
+def whole_bias(call: AttentionCall) -> AttentionCall:
+    """A bias of small integers, so that shifting it by an integer is exact in every format."""
+    rng = call_rng(call, "bias")
+    return call.but(bias=rng.integers(-4, 5, call.score_shape).astype(np.float64), encoding="additive")

@@ -91,12 +91,8 @@ EMPTY_OVERFLOW = KnownDivergence(
     name="empty-call-with-overflowing-output-gradient",
     reason="NaN query gradient, because the sum of the output gradient is multiplied by zero",
     finding="docs/FINDINGS.md#F10",
-    meets=lambda call: _is_empty(call) and _overflows(call),
+    meets=lambda call: call.axes.any_zero and _overflows(call),
 )
-
-
-def _is_empty(call: AttentionCall) -> bool:
-    return 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width)
 
 
 def _overflows(call: AttentionCall) -> bool:

@@ -147,7 +147,7 @@ def run_torch(
         wanted = {**leaves, "bias": bias} if bias is not None else leaves
         for name, leaf in wanted.items():
             # Where there is nothing to differentiate, autograd may leave a gradient out: it is zero.
-            if leaf.grad is not None or 0 in (*call.score_shape, call.axes.key_width, call.axes.value_width):
+            if leaf.grad is not None or call.axes.any_zero:
                 found[f"grad_{name}"] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
     changed = [n for n, t in watched.items() if not torch.equal(_memory(t), before[n])]
     return Observation(
