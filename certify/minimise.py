@@ -133,7 +133,7 @@ def _candidates(prop: Property, call: AttentionCall, known: Iterable[AttentionCa
 
 def refutes_reference(prop: Property, reference: Subject | None, call: AttentionCall) -> bool:
     """Is the right kernel refuted on that call as well? Then the check is wrong, not the subject."""
-    if reference is None:
+    if reference is None or prop.needs(reference.capabilities) is not None:
         return False
     bench = Bench(reference, reference.ledger)
     if bench.uncovered(call) is not None:

@@ -56,6 +56,8 @@ def _claims(subject: Subject) -> tuple[tuple[bool, str], ...]:
         (c.empty_rows, "rows that see no key"),
         (c.zero_sizes, "zero lengths"),
         (c.any_scale, "a scale of one's own"),
+        (c.deterministic, "the same bits from the same call"),
+        (c.refuses_meaningless, "an exception for calls without meaning"),
         (c.softcap, "a softcap"),
         (c.sink, "an attention sink"),
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from pyspec import AttentionCall, Ledger
 from pyspec.call import LAYOUTS, MASK_ENCODINGS
+from pyspec.heads import is_grouped
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Capabilities:
     isolates_poison: NaN and infinities in keys and values that nobody sees stay without effect.
     any_scale: a scale other than the default may be given. empty_row_contract: where empty_rows is not claimed, what
     rows without a visible key are known to come out as instead: "mean_of_values" or "nan" (pyspec.policies.Contract).
+    deterministic: the same call gives the same bits again. refuses_meaningless: types, lengths, widths, batches or
+    heads that do not fit one another raise an exception.
     softcap: scores may be capped to c tanh(s / c) before the bias. sink: a logit per query head without a value.
     """
 
@@ -41,6 +44,8 @@ class Capabilities:
     zero_sizes: bool = True
     any_scale: bool = True
     isolates_poison: bool = False
+    deterministic: bool = False
+    refuses_meaningless: bool = False
     empty_row_contract: str | None = None
     softcap: bool = False
     sink: bool = False
@@ -93,7 +98,8 @@ class Subject(Protocol):
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         """Run forward, and backward when the call has a grad_output.
 
-        `raw` replaces the values of query, key or value by arrays that need not be finite (poison tests).
+        `raw` replaces query, key or value by arrays that need not be finite (poison tests), nor of the call's shapes,
+        nor of its type (refusals): float64 arrays are stored in the call's dtype, others in their own.
         An exception of the kernel is returned in `Observation.error`, not raised.
         """
         ...
@@ -134,7 +140,7 @@ def uncovered(subject: Subject, call: AttentionCall) -> str | None:
         (call.bias is not None and not c.bias, "bias"),
         (a.key_width != a.value_width and not c.value_width_differs, "value width ≠ key width"),
         (not c.grouped_heads and call.head_map != tuple(range(a.query_heads)), "grouped heads"),
-        (not c.any_head_map and not _equal_groups(call), "arbitrary head maps"),
+        (not c.any_head_map and not is_grouped(call.head_map, a.key_heads), "arbitrary head maps"),
         (call.dropout is not None and not c.dropout_multiplier, "a realised dropout multiplier"),
         (a.any_zero and not c.zero_sizes, "zero sizes"),
         (bool((~visible.any(-1)).any()) and not c.empty_rows, "empty rows"),
@@ -147,10 +153,3 @@ def uncovered(subject: Subject, call: AttentionCall) -> str | None:
         ),
     )
     return next((f"{what} not claimed by {subject.name}" for hit, what in reasons if hit), None)
-
-
-def _equal_groups(call: AttentionCall) -> bool:
-    hq, hkv = call.axes.query_heads, call.axes.key_heads
-    if hq == 0 or hkv == 0:
-        return True
-    return hq % hkv == 0 and call.head_map == tuple(h // (hq // hkv) for h in range(hq))

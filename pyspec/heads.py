@@ -24,6 +24,13 @@ def grouped(query_heads: int, key_heads: int) -> tuple[int, ...]:
     return tuple(h // (query_heads // key_heads) for h in range(query_heads))
 
 
+def is_grouped(head_map: tuple[int, ...], key_heads: int) -> bool:
+    """Are these equal consecutive groups? Without query heads or key heads there is nothing to be unequal."""
+    if not head_map or key_heads == 0:
+        return True
+    return len(head_map) % key_heads == 0 and head_map == grouped(len(head_map), key_heads)
+
+
 def repeat(dom: Domain[M], head_map: tuple[int, ...], kv: M) -> M:
     """Key or value heads as each query head reads them. Lean: AttnSpec.repeatHeads."""
     return dom.take(kv, np.array(head_map, dtype=np.intp))

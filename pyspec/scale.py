@@ -90,8 +90,10 @@ def check_scale(manifest: ScaleManifest, key_width: int) -> float:
 
 
 def wrong_multipliers(multiplier: float, key_width: int, heads: int) -> dict[str, float]:
-    """Effective multipliers of the usual mistakes, by name; those that happen to equal the right one are left out.
+    """Effective multipliers of the usual mistakes, by name.
 
+    Those that happen to equal the right one are left out, and so is a second name for the same number: without a
+    scale of one's own, the default on top of it is the default twice.
     heads: query heads, so that heads · key_width is the width of the model.
     """
     default = default_scale(key_width)
@@ -104,4 +106,8 @@ def wrong_multipliers(multiplier: float, key_width: int, heads: int) -> dict[str
         "default scale on top of the one given": multiplier * default,
         "half of a split scale": math.sqrt(abs(multiplier)),
     }
-    return {n: x for n, x in found.items() if x != multiplier and math.isfinite(x)}
+    told: dict[str, float] = {}
+    for name, x in found.items():
+        if math.isfinite(x) and x != multiplier and x not in told.values():
+            told[name] = x
+    return told

@@ -2,6 +2,7 @@
 
 from certify.properties import (  # noqa: F401
     agreement,
+    contract,
     dropout,
     dropout_masks,
     exact,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from certify.properties import needs
@@ -12,6 +14,9 @@ from pyspec import AttentionCall, Ledger, Scale
 from pyspec.domains import Float64Domain
 from pyspec.evaluate import evaluate
 from pyspec.formats import get_format, is_representable
+
+# Sums of fewer terms may lie in one tile.
+LONG = 16
 
 
 def _counting(call: AttentionCall) -> AttentionCall | None:
@@ -33,15 +38,46 @@ def _counts(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _witness(call: AttentionCall) -> AttentionCall | None:
-    """Query or key zero and no bias, 2^m visible keys a row, values ±1, and small integers everywhere else.
+    """Query or key zero and no bias, 2^m visible keys a row, values ±1, and integers everywhere else.
 
-    Weights are then 2^-m, and every product and sum is a dyadic number. In low formats a large common part of the
-    output gradient may be added, which cancels in every score gradient: it shows what is kept at which precision.
+    Weights are then 2^-m, and every product and sum is a dyadic number.
     """
-    a = call.axes
-    if a.any_zero:
+    if call.axes.any_zero:
         return None
     rng = call_rng(call, "witness")
+    low = call.dtype in ("bfloat16", "float16")
+    long = max(call.axes.queries, call.axes.keys) > LONG
+    cancelling = low and long and call.grad_output is not None and rng.random() < 0.6
+    numbers = _cancelling(call, rng) if cancelling else _scattered(call, rng)
+    plain = call.but(
+        scale=Scale(0.25, call.scale.placement),
+        dropout=None,
+        bias=None,
+        encoding="bool" if call.encoding != "additive" else "additive",
+        query=numbers.query,
+        key=numbers.key,
+        value=numbers.value,
+        grad_output=numbers.grad_output,
+    )
+    return with_mask(plain, numbers.visible)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    visible: np.ndarray
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    grad_output: np.ndarray | None
+
+
+def _scattered(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
+    """Each row sees keys of its own.
+
+    In low formats a large common part of the output gradient may be added, which cancels in every score gradient: it
+    shows what is kept at which precision.
+    """
+    a = call.axes
     most = min(int(np.log2(a.keys)), int(rng.choice([2, 5, 7])))
     visible = np.zeros(call.score_shape, dtype=bool)
     for row in np.ndindex(call.score_shape[:3]):
@@ -63,17 +99,44 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
         if call.dtype in ("bfloat16", "float16") and not grad[..., common].any() and rng.random() < 0.5:
             value[..., common] = 1.0
             grad[..., common] = 2.0 ** get_format(call.dtype).precision
-    plain = call.but(
-        query=query,
-        key=key,
-        value=value,
-        scale=Scale(0.25, call.scale.placement),
-        dropout=None,
-        bias=None,
-        encoding="bool" if call.encoding != "additive" else "additive",
-        grad_output=grad,
-    )
-    return with_mask(plain, visible)
+    return _Numbers(visible, query, key, value, grad)
+
+
+def _cancelling(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
+    """All rows see the same keys, and the sums of query and key gradients are zero: what the first half adds, the
+    second takes away. The sums between have more bits than the storage, so an accumulator of its type shows.
+    """
+    a = call.axes
+    count = 2 ** int(np.log2(a.keys))
+    seen = np.sort(rng.choice(a.keys, size=count, replace=False))
+    visible = np.zeros(call.score_shape, dtype=bool)
+    visible[..., seen] = True
+    # As many values +1 as -1 in the column that has an output gradient: D is zero, and each dS is ±2^-m.
+    graded = int(rng.integers(a.value_width))
+    sign = rng.permuted(np.where(np.arange(count) % 2, 1.0, -1.0) * np.ones((a.batch, a.key_heads, 1)), axis=2)
+    value = rng.choice([-1.0, 1.0], call.value.shape)
+    value[:, :, seen, graded] = sign
+    assert call.grad_output is not None
+    grad = np.zeros_like(call.grad_output)
+    grad[..., graded] = 1.0
+    top = 2 ** (get_format(call.dtype).precision - 1)
+    query, key = np.zeros_like(call.query), np.zeros_like(call.key)
+    # Grouped heads add up key gradients in ways of their own: there the query gradient tells more.
+    alone = len(set(call.head_map)) == a.query_heads
+    if a.queries > LONG and (a.keys <= LONG or (alone and rng.random() < 0.7)):
+        query = _odd(rng.integers(-top, top + 1, query.shape).astype(np.float64))
+    else:
+        key[:, :, seen] = sign[..., None] * _odd(rng.integers(-top, top + 1, key[:, :, seen].shape).astype(np.float64))
+    return _Numbers(visible, query, key, value, grad)
+
+
+def _odd(x: np.ndarray) -> np.ndarray:
+    """Odd under reversal of axis 2, so that the sum along it is zero: the second half is minus the first, backwards."""
+    half = x.shape[2] // 2
+    whole = np.zeros_like(x)
+    whole[:, :, :half] = x[:, :, :half]
+    whole[:, :, x.shape[2] - half :] = -x[:, :, :half][:, :, ::-1]
+    return whole
 
 
 def _bits(call: AttentionCall, bench: Bench) -> Outcome:
@@ -118,14 +181,14 @@ def _sums_exactly(call: AttentionCall, ledger: Ledger, output: np.ndarray) -> tu
     kept = all(is_representable(call.dtype, a[call.visible]).all() for n, a in stages.items() if n in ledger.stores)
     if not kept or (ledger.delta == "output" and not is_representable(call.dtype, output).all()):
         return ("output",)
-    # Sums over grouped heads, and running sums after each tile, may be kept in storage.
-    running = ledger.gradient_tile is not None or len(set(heads)) < len(heads)
-    form = ledger.storage if running else ledger.compute
+    # Running sums after each tile may be kept in storage, and sums over grouped heads.
+    own = ledger.compute if ledger.gradient_tile is None else ledger.storage
+    shared = own if len(set(heads)) == len(heads) else ledger.storage
     turned = np.swapaxes(call.scale_value * scores, -1, -2)
     sums = {
-        "grad_value": (np.swapaxes(weight, -1, -2), grad, form),
-        "grad_key": (turned, call.query, form),
-        "grad_query": (np.swapaxes(turned, -1, -2), call.key[:, heads], form),
+        "grad_value": (np.swapaxes(weight, -1, -2), grad, shared),
+        "grad_key": (turned, call.query, shared),
+        "grad_query": (np.swapaxes(turned, -1, -2), call.key[:, heads], own),
     }
     members = max((heads.count(h) for h in set(heads)), default=1)
     return ("output", *(name for name, (a, b, f) in sums.items() if _exact_sum(a, members * b, f)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import compare, observed
+from certify.properties.agree import agree, compare, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import whole_bias
 from pyspec import AttentionCall, evaluate_jvp
@@ -48,6 +48,24 @@ def _row_sum(call: AttentionCall, bench: Bench) -> Outcome:
         allowed = allowed + 2.0**-53 * found.shape[-1] * np.abs(found).sum(axis=-1)
     allowed = np.where(np.isnan(allowed), np.inf, allowed)
     return Outcome(judgements=(compare("Σ grad_bias", total, np.zeros_like(total), allowed),), kernel=seen.kernel)
+
+
+def _shared_bias(call: AttentionCall) -> AttentionCall | None:
+    """A bias stored with length 1 along one axis or several, of those that are longer."""
+    longer = [axis for axis, length in enumerate(call.score_shape) if length > 1]
+    if not longer or 0 in call.score_shape:
+        return None
+    rng = call_rng(call, "shared axes")
+    count = 1 if rng.random() < 0.6 else int(rng.integers(1, len(longer) + 1))
+    shared = set(rng.choice(longer, count, replace=False))
+    shape = tuple(1 if axis in shared else n for axis, n in enumerate(call.score_shape))
+    return call.but(bias=rng.integers(-2, 3, shape).astype(np.float64), encoding="additive")
+
+
+def _bias_gradient(call: AttentionCall, bench: Bench) -> Outcome:
+    if call.grad_output is None:
+        return Outcome(skipped="the call has no output gradient")
+    return agree(call, bench, tensors=("grad_bias",))
 
 
 def _conserved(call: AttentionCall, bench: Bench) -> Outcome:
@@ -96,6 +114,18 @@ register(
         check=_row_sum,
         prepare=whole_bias,
         needs=needs.bias_gradient,
+    )
+)
+register(
+    Property(
+        id="shared-bias-gradient",
+        claim="The gradient of a bias stored once along an axis is the sum of the score gradients along that axis.",
+        theorem="bias_gradient_is_score_gradient",
+        check=_bias_gradient,
+        prepare=_shared_bias,
+        needs=needs.bias_gradient,
+        modifiers=True,
+        small=True,
     )
 )
 register(

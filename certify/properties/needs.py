@@ -60,6 +60,16 @@ def zero_sizes(c: Capabilities) -> str | None:
     return None if c.zero_sizes else "zero sizes not claimed"
 
 
+def deterministic(c: Capabilities) -> str | None:
+    """Needs the same bits from the same call."""
+    return None if c.deterministic else "the same bits again not claimed"
+
+
+def refusals(c: Capabilities) -> str | None:
+    """Needs exceptions for calls without meaning."""
+    return None if c.refuses_meaningless else "refusal of calls without meaning not claimed"
+
+
 def poison(c: Capabilities) -> str | None:
     """Needs isolation of NaN and infinity in hidden keys and values."""
     return masks(c) or (None if c.isolates_poison else "isolation of NaN in hidden keys not claimed")

@@ -43,7 +43,7 @@ def _scale(call: AttentionCall, bench: Bench) -> Outcome:
 
 def _causal(call: AttentionCall) -> AttentionCall:
     a = call.axes
-    if 0 not in (*call.score_shape, a.key_heads) and call_rng(call, "long").random() < 0.15:
+    if 0 not in (*call.score_shape, a.key_heads) and call_rng(call, "long").random() < 0.3:
         call = _long(call)
         a = call.axes
     mask = upper_left(a.queries, a.keys)[None, None]
@@ -90,6 +90,12 @@ def _large(call: AttentionCall) -> AttentionCall | None:
         return None
     rng = call_rng(call, "large")
     query, key = call.query.copy(), call.key.copy()
+    if call.dtype != "float16" and rng.random() < 0.25:
+        # All of them below any finite number that a kernel may start its maximum from.
+        root = np.sqrt(float(rng.uniform(70_000, 90_000)) / abs(call.scale_value or 1.0))
+        query[..., 0] = round_to(call.dtype, np.full(query.shape[:-1], root))
+        key[..., 0] = round_to(call.dtype, np.copysign(root, -(call.scale_value or 1.0)) * np.ones(key.shape[:-1]))
+        return call.but(query=query, key=key)
     # One feature carries logits far past the range of exp, of both signs, within the format's range.
     size = float(rng.choice([100.0, 200.0] if call.dtype == "float16" else [100.0, 1000.0, 8000.0]))
     scale = call.scale_value or 1.0

@@ -30,6 +30,35 @@ def with_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
     )
 
 
+def told(call: AttentionCall, mask: np.ndarray, rng: np.random.Generator) -> AttentionCall:
+    """The call with another mask, in every other call stored with length 1 along the axes that it does not vary along:
+    kernels read masks of one row, one column or one head by other paths than whole ones.
+    """
+    return with_mask(call, squeezed(mask) if rng.random() < 0.5 else mask)
+
+
+def squeezed(mask: np.ndarray) -> np.ndarray:
+    """The mask with length 1 along every axis that it does not vary along."""
+    for axis, length in enumerate(mask.shape):
+        first = np.take(mask, [0], axis=axis) if length > 1 else mask
+        mask = first if np.array_equal(np.broadcast_to(first, mask.shape), mask) else mask
+    return mask
+
+
+def some_keys_hidden(call: AttentionCall) -> AttentionCall | None:
+    """Some keys hidden from every row, often those at the end; None where there are not two keys and a row."""
+    a = call.axes
+    if a.keys < 2 or a.queries == 0:
+        return None
+    rng = call_rng(call, "hidden keys")
+    hidden = rng.random(a.keys) < 0.3
+    hidden[int(rng.integers(a.keys))] = True
+    # The tail of the last tile is where padding lives.
+    if rng.random() < 0.5:
+        hidden = np.arange(a.keys) >= int(rng.integers(1, a.keys))
+    return with_mask(call, call.visible & ~hidden)
+
+
 def take_queries(call: AttentionCall, rows: np.ndarray) -> AttentionCall:
     """Only those query rows, in that order."""
     call = plain_encoding(call)

@@ -19,6 +19,7 @@ CAPABILITIES = Capabilities(
     dropout_multiplier=True,
     returns_lse=True,
     isolates_poison=True,
+    deterministic=True,
     softcap=True,
     sink=True,
 )

@@ -38,9 +38,9 @@ _FUSED = replace(
     _MATH, layouts=_UNIT_STRIDE_LAST, bias_gradient=False, value_width_differs=False, zero_sizes=False
 )  # torch hands masks that need a gradient, other value widths and empty tensors to the math kernel
 CAPABILITIES = {
-    ("math", "cpu"): _MATH,
+    ("math", "cpu"): replace(_MATH, deterministic=True, refuses_meaningless=True),
     ("math", "cuda"): _MATH,
-    ("flash", "cpu"): _FUSED,
+    ("flash", "cpu"): replace(_FUSED, deterministic=True),  # not every refusal: docs/FINDINGS.md#F11
     ("flash", "cuda"): replace(_FUSED, dtypes=("bfloat16", "float16"), encodings=("none", "causal_flag"), bias=False),
     ("efficient", "cuda"): replace(_FUSED, dtypes=("float32", "bfloat16", "float16"), grouped_heads=False),
     ("cudnn", "cuda"): replace(_FUSED, dtypes=("bfloat16", "float16")),
@@ -190,7 +190,7 @@ class TorchEager:
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(_MATH, dropout_multiplier=True, any_head_map=True)
+        return replace(_MATH, dropout_multiplier=True, any_head_map=True, deterministic=self.device == "cpu")
 
     def identity(self) -> dict[str, str]:
         return torch_identity(self.device)

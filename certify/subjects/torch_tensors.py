@@ -115,10 +115,11 @@ def run_torch(
     import torch
 
     dtype = torch_dtype(call.dtype)
-    leaves: dict[str, Any] = {
-        name: to_tensor((raw or {}).get(name, getattr(call, name)), dtype, device, getattr(call.layout, name))
-        for name in ("query", "key", "value")
-    }
+    leaves: dict[str, Any] = {}
+    for name in ("query", "key", "value"):
+        values = (raw or {}).get(name, getattr(call, name))
+        stored = dtype if values.dtype == np.float64 else torch_dtype(values.dtype.name)
+        leaves[name] = to_tensor(values, stored, device, getattr(call.layout, name))
     leaves |= extra or {}
     backward = call.grad_output is not None
     mask, bias = told_mask(call, device, bias_leaf=backward and bias_gradient)

@@ -16,7 +16,7 @@ from certify.subjects.snippet import call_literal
 from certify.subjects.torch_tensors import lay_out_mask, run_torch
 from pyspec import AttentionCall, Ledger
 from pyspec.formats import FORMATS
-from pyspec.heads import grouped
+from pyspec.heads import is_grouped
 from pyspec.ledger import FINAL_STAGES, compute_for
 
 from .calls import memory, same_tensor_bits
@@ -30,6 +30,8 @@ ZOO = Capabilities(
     dropout_multiplier=True,
     returns_lse=True,
     isolates_poison=True,
+    deterministic=True,
+    refuses_meaningless=True,
     softcap=True,
 )
 
@@ -153,7 +155,7 @@ def choice(call: AttentionCall, purpose: str) -> int:
 def heads(call: AttentionCall) -> dict[str, Any]:
     """Equal groups by torch's flag, any other map explicitly."""
     a = call.axes
-    if a.key_heads and a.query_heads % a.key_heads == 0 and call.head_map == grouped(a.query_heads, a.key_heads):
+    if a.key_heads and is_grouped(call.head_map, a.key_heads):
         return {"enable_gqa": True}
     return {"head_map": call.head_map}
 
