@@ -34,8 +34,6 @@ PEERS = "peers"
 ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
 OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
                "pyspec", "certify/properties", "certify/budget.py")  # fmt: skip
-# What the record of a call may not be able to say, as long as the zoo lists it as not driven.
-OUR_GAPS = frozenset({"softcap", "refusals"})
 
 Row = dict[str, Any]
 
@@ -65,15 +63,9 @@ def commit() -> str:
 
 def judge_ours(name: str, dtype: str, seed: int, most: int | None) -> Row:
     """The first refutation of a bug; for the correct kernel, all refutations."""
-    from tests.mutants.catalogue import BY_NAME
     from tests.mutants.hunt import Bench, check, deck, hunt
     from tests.mutants.subject import ZooSubject
-    from tests.mutants.undriven import NOT_DRIVEN
 
-    bug = BY_NAME.get(name)
-    gaps = sorted(bug.needs & OUR_GAPS & set(NOT_DRIVEN)) if bug else []
-    if gaps:
-        return {"na": f"no {', '.join(gaps)}"}
     subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)
     if name == CORRECT:
         bench = Bench(subject, subject.ledger)
@@ -179,7 +171,7 @@ def known_rows(state: Path | None, most: int | None, as_is: bool) -> list[Row]:
 
 def within(row: Row, most: int | None) -> bool:
     """Would a run with this limit give the row? A kill, under any limit it keeps to; a survivor, under its own."""
-    if row["part"] == PEERS or not row["mutant"] or "na" in row["seen"]:
+    if row["part"] == PEERS or not row["mutant"]:
         return True
     case = row["seen"]["case"]
     return row.get("most") == most if case is None else most is None or case <= most

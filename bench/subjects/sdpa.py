@@ -6,6 +6,7 @@ certify run bench/subjects/sdpa.py:NAME --only PROPERTY
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -39,12 +40,7 @@ def torch_flash(dtype: str) -> Ledger:
     return flash(dtype, gradient_tile=32, key_tile=512)
 
 
-def isolating(base: Capabilities) -> Capabilities:
-    """The same claims, and that NaN in hidden keys and values has no effect."""
-    return Capabilities(**{**vars(base), "isolates_poison": True})
-
-
-@claims(Capabilities(**{**vars(SAME_WIDTHS), "encodings": ("causal_flag",), "bias": False}), torch_flash)
+@claims(replace(SAME_WIDTHS, encodings=("causal_flag",), bias=False), torch_flash)
 def flash_causal(
     query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
@@ -56,33 +52,35 @@ def flash_causal(
         )  # fmt: skip
 
 
-@claims(isolating(SAME_WIDTHS), torch_flash)
-def flash_isolating(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
-    """The flash kernel, taken to isolate poison."""
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=attn_mask, scale=scale, enable_gqa=enable_gqa
-        )  # fmt: skip
+def forced(kernel: SDPBackend, name: str) -> Callable[..., Tensor]:
+    """torch's function under one kernel."""
+
+    def call(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:  # fmt: skip
+        with sdpa_kernel(kernel):
+            return F.scaled_dot_product_attention(
+                query, key, value, attn_mask=attn_mask, scale=scale, enable_gqa=enable_gqa
+            )  # fmt: skip
+
+    call.__qualname__ = name
+    return call
 
 
-@claims(isolating(SAME_WIDTHS), one_precision)
-def math_isolating(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
-    """The math kernel, taken to isolate poison."""
-    with sdpa_kernel(SDPBackend.MATH):
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=attn_mask, scale=scale, enable_gqa=enable_gqa
-        )  # fmt: skip
-
-
-@claims(
-    Capabilities(**{**vars(SAME_WIDTHS), "gradients": False, "grouped_heads": False, "returns_lse": True}), torch_flash
+# Taken to isolate poison, and to refuse what has no meaning.
+flash_isolating = claims(replace(SAME_WIDTHS, isolates_poison=True), torch_flash)(
+    forced(SDPBackend.FLASH_ATTENTION, "flash_isolating")
 )
+math_isolating = claims(replace(SAME_WIDTHS, isolates_poison=True), one_precision)(
+    forced(SDPBackend.MATH, "math_isolating")
+)
+flash_refusing = claims(replace(SAME_WIDTHS, refuses_meaningless=True), torch_flash)(
+    forced(SDPBackend.FLASH_ATTENTION, "flash_refusing")
+)
+
+
+@claims(replace(SAME_WIDTHS, gradients=False, grouped_heads=False, returns_lse=True), torch_flash)
 def flash_with_lse(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -106,7 +104,7 @@ def least_rank_mask(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, scale=scale, enable_gqa=enable_gqa)
 
 
-@claims(Capabilities(**{**vars(SAME_WIDTHS), "encodings": ("causal_flag",), "bias": False}), torch_flash)
+@claims(replace(SAME_WIDTHS, encodings=("causal_flag",), bias=False), torch_flash)
 def causal_and_mask(
     query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
@@ -119,7 +117,7 @@ def causal_and_mask(
         )  # fmt: skip
 
 
-@claims(Capabilities(**{**vars(SAME_WIDTHS), "encodings": ("none", "bool"), "bias": False}), torch_flash)
+@claims(replace(SAME_WIDTHS, encodings=("none", "bool"), bias=False), torch_flash)
 def finite_minimum(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, scale: float | None = None,
     enable_gqa: bool = False,

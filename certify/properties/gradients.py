@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, observed
+from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import whole_bias
 from pyspec import AttentionCall, evaluate_jvp
@@ -50,22 +50,19 @@ def _row_sum(call: AttentionCall, bench: Bench) -> Outcome:
     return Outcome(judgements=(compare("Σ grad_bias", total, np.zeros_like(total), allowed),), kernel=seen.kernel)
 
 
-def _shared_bias(call: AttentionCall) -> AttentionCall | None:
-    """A bias stored with length 1 along one axis or several, of those that are longer."""
+def _shared_bias(call: AttentionCall, bench: Bench) -> Outcome:
+    """The call with a bias stored with length 1 along each of its axes in turn, and along some of them."""
     longer = [axis for axis, length in enumerate(call.score_shape) if length > 1]
-    if not longer or 0 in call.score_shape:
-        return None
+    if call.grad_output is None or not longer or 0 in call.score_shape:
+        return Outcome(skipped="no output gradient, or no axis to share a bias along")
     rng = call_rng(call, "shared axes")
-    count = 1 if rng.random() < 0.6 else int(rng.integers(1, len(longer) + 1))
-    shared = set(rng.choice(longer, count, replace=False))
-    shape = tuple(1 if axis in shared else n for axis, n in enumerate(call.score_shape))
-    return call.but(bias=rng.integers(-2, 3, shape).astype(np.float64), encoding="additive")
-
-
-def _bias_gradient(call: AttentionCall, bench: Bench) -> Outcome:
-    if call.grad_output is None:
-        return Outcome(skipped="the call has no output gradient")
-    return agree(call, bench, tensors=("grad_bias",))
+    some = [int(axis) for axis in rng.permutation(longer)[: int(rng.integers(2, 5))]]
+    outcomes = []
+    for shared in [*([axis] for axis in longer), some]:
+        shape = tuple(1 if axis in shared else n for axis, n in enumerate(call.score_shape))
+        biased = call.but(bias=rng.integers(-2, 3, shape).astype(np.float64), encoding="additive")
+        outcomes.append(agree(biased, bench, tensors=("grad_bias",)))
+    return joined(*outcomes)
 
 
 def _conserved(call: AttentionCall, bench: Bench) -> Outcome:
@@ -121,8 +118,7 @@ register(
         id="shared-bias-gradient",
         claim="The gradient of a bias stored once along an axis is the sum of the score gradients along that axis.",
         theorem="bias_gradient_is_score_gradient",
-        check=_bias_gradient,
-        prepare=_shared_bias,
+        check=_shared_bias,
         needs=needs.bias_gradient,
         modifiers=True,
         small=True,

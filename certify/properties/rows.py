@@ -7,7 +7,7 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_queries, told, with_mask
+from certify.properties.surgery import squeezed, take_queries, with_mask
 from pyspec import AttentionCall
 
 
@@ -29,8 +29,9 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     rng = call_rng(call, "empty rows")
     hide = rng.random((a.batch, 1, a.queries, 1)) < 0.4
     hide[:, :, int(rng.integers(a.queries))] = True
-    # Sometimes nothing else is hidden: such a mask may be told by one column.
-    others = call.visible if rng.random() < 0.7 else np.ones_like(call.visible)
+    # In every other call nothing else is hidden: such a mask is told by one column.
+    alone = rng.random() < 0.5
+    others = np.ones_like(call.visible) if alone else call.visible
     mask = others & ~hide
     # At least one full row stands next to the empty ones.
     kept = int(rng.integers(a.queries))
@@ -38,7 +39,7 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
         hide[:, :, kept] = False
         mask = others & ~hide
     mask[:, :, kept] = True
-    return told(call, mask, rng) if (~mask.any(-1)).any() else None
+    return with_mask(call, squeezed(mask) if alone else mask) if (~mask.any(-1)).any() else None
 
 
 def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:

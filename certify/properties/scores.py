@@ -7,7 +7,7 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, joined
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import plain_encoding, whole_bias, with_mask
+from certify.properties.surgery import plain_encoding, take_queries, whole_bias, with_mask
 from pyspec import AttentionCall, Scale, Visibility
 from pyspec.formats import get_format, round_to
 from pyspec.visibility import lower_right, upper_left
@@ -42,10 +42,11 @@ def _scale(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _causal(call: AttentionCall) -> AttentionCall:
+    """Now and then far more rows than a tile has, or one alone, as the first token or a wrongly told last one."""
+    if 0 not in call.score_shape:
+        kind = call_rng(call, "length").random()
+        call = _long(call) if kind < 0.35 else take_queries(call, np.array([0])) if kind < 0.5 else call
     a = call.axes
-    if 0 not in (*call.score_shape, a.key_heads) and call_rng(call, "long").random() < 0.3:
-        call = _long(call)
-        a = call.axes
     mask = upper_left(a.queries, a.keys)[None, None]
     plain = with_mask(call.but(bias=None, encoding="bool"), mask)
     return plain.but(encoding="causal_flag")
@@ -54,7 +55,7 @@ def _causal(call: AttentionCall) -> AttentionCall:
 def _long(call: AttentionCall) -> AttentionCall:
     """One batch, one head and a few features of the call, its rows and keys repeated to more than 128 of each."""
     rng = call_rng(call, "lengths")
-    rows, keys = (int(rng.choice([129, 144, 160, 200, 257])) for _ in range(2))
+    rows, keys = int(rng.choice([129, 144, 160])), int(rng.choice([129, 144, 160, 200, 257]))
     head = call.head_map[0]
 
     def stretched(x: np.ndarray, at: int, length: int) -> np.ndarray:

@@ -30,15 +30,11 @@ def with_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
     )
 
 
-def told(call: AttentionCall, mask: np.ndarray, rng: np.random.Generator) -> AttentionCall:
-    """The call with another mask, in every other call stored with length 1 along the axes that it does not vary along:
-    kernels read masks of one row, one column or one head by other paths than whole ones.
-    """
-    return with_mask(call, squeezed(mask) if rng.random() < 0.5 else mask)
-
-
 def squeezed(mask: np.ndarray) -> np.ndarray:
-    """The mask with length 1 along every axis that it does not vary along."""
+    """The mask with length 1 along every axis that it does not vary along.
+
+    Kernels read masks of one row, one column or one head by other paths than whole ones.
+    """
     for axis, length in enumerate(mask.shape):
         first = np.take(mask, [0], axis=axis) if length > 1 else mask
         mask = first if np.array_equal(np.broadcast_to(first, mask.shape), mask) else mask

@@ -12,10 +12,9 @@ from certify.properties import registered
 from certify.properties.model import Bench
 
 from .bug import Bug
-from .catalogue import BY_NAME, live
+from .catalogue import live
 from .hunt import check, deck, hunt
 from .subject import ZOO, ZooSubject
-from .undriven import GAPS, NOT_DRIVEN, not_driven
 
 pytestmark = [pytest.mark.mutants, pytest.mark.slow]
 
@@ -41,20 +40,7 @@ def pairs() -> list[tuple[Bug, str]]:
     return chosen
 
 
-def parameters() -> list[object]:
-    marked = []
-    for bug, dtype in pairs():
-        why, gap = not_driven(bug), GAPS.get((bug.name, dtype))
-        marks = []
-        if why is not None:
-            marks.append(pytest.mark.skip(reason=f"not driven: {bug.name} needs {why}"))
-        elif gap is not None:
-            marks.append(pytest.mark.xfail(strict=False, raises=AssertionError, reason=f"may survive: {gap}"))
-        marked.append(pytest.param(bug, dtype, id=f"{bug.name}-{dtype}", marks=marks))
-    return marked
-
-
-@pytest.mark.parametrize(("bug", "dtype"), parameters())
+@pytest.mark.parametrize(("bug", "dtype"), [pytest.param(b, d, id=f"{b.name}-{d}") for b, d in pairs()])
 def test_mutant_is_refuted_within_the_pr_profile(bug: Bug, dtype: str, record_property: Record) -> None:
     found = hunt(ZooSubject(frozenset({bug.name})), deck(dtype))
     assert found is not None, f"{bug.name} survives {len(deck(dtype))} cases in {dtype}"
@@ -79,10 +65,3 @@ def test_unmutated_kernel_is_certified_on_the_same_cases(dtype: str) -> None:
     held = {name for name, status in seen if status == "held"}
     expected = {p.id for p in registered().values() if p.needs(ZOO) is None}
     assert held == expected, f"no case was tested of {sorted(expected - held)}"
-
-
-def test_lists_of_what_is_not_driven_name_real_bugs_and_features() -> None:
-    assert all(name in BY_NAME and dtype in BY_NAME[name].dtypes for name, dtype in GAPS)
-    assert not [b.name for b in live() if (not_driven(b) is not None) and any(n == b.name for n, _ in GAPS)]
-    needed = {f for b in live() for f in b.needs}
-    assert set(NOT_DRIVEN) <= needed
