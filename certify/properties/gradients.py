@@ -7,7 +7,7 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import whole_bias
+from certify.properties.surgery import whole_bias, with_least_mask
 from pyspec import AttentionCall, evaluate_jvp
 from pyspec.domains import BoundDomain
 from pyspec.formats import round_to
@@ -51,16 +51,19 @@ def _row_sum(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _shared_bias(call: AttentionCall, bench: Bench) -> Outcome:
-    """The call with a bias stored with length 1 along each of its axes in turn, and along some of them."""
+    """A bias stored with length 1 along each axis in turn, with nothing hidden: a mask told beside it would make it
+    whole. And along some of the axes, beside the call's own mask.
+    """
     longer = [axis for axis, length in enumerate(call.score_shape) if length > 1]
     if call.grad_output is None or not longer or 0 in call.score_shape:
         return Outcome(skipped="no output gradient, or no axis to share a bias along")
     rng = call_rng(call, "shared axes")
+    bare = with_least_mask(call, np.ones((1, 1, 1, 1), dtype=bool))
     some = [int(axis) for axis in rng.permutation(longer)[: int(rng.integers(2, 5))]]
     outcomes = []
-    for shared in [*([axis] for axis in longer), some]:
+    for one, shared in (*((bare, [axis]) for axis in longer), (call, some)):
         shape = tuple(1 if axis in shared else n for axis, n in enumerate(call.score_shape))
-        biased = call.but(bias=rng.integers(-2, 3, shape).astype(np.float64), encoding="additive")
+        biased = one.but(bias=rng.integers(-2, 3, shape).astype(np.float64), encoding="additive")
         outcomes.append(agree(biased, bench, tensors=("grad_bias",)))
     return joined(*outcomes)
 

@@ -7,7 +7,7 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, compare, joined, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import squeezed, take_queries, with_mask
+from certify.properties.surgery import take_queries, with_least_mask, with_mask
 from pyspec import AttentionCall
 
 
@@ -39,7 +39,7 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
         hide[:, :, kept] = False
         mask = others & ~hide
     mask[:, :, kept] = True
-    return with_mask(call, squeezed(mask) if alone else mask) if (~mask.any(-1)).any() else None
+    return (with_least_mask if alone else with_mask)(call, mask) if (~mask.any(-1)).any() else None
 
 
 def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:

@@ -42,14 +42,20 @@ def _scale(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _causal(call: AttentionCall) -> AttentionCall:
-    """Now and then far more rows than a tile has, or one alone, as the first token or a wrongly told last one."""
-    if 0 not in call.score_shape:
-        kind = call_rng(call, "length").random()
-        call = _long(call) if kind < 0.35 else take_queries(call, np.array([0])) if kind < 0.5 else call
-    a = call.axes
-    mask = upper_left(a.queries, a.keys)[None, None]
-    plain = with_mask(call.but(bias=None, encoding="bool"), mask)
-    return plain.but(encoding="causal_flag")
+    """In one call of four the first row alone: what many kernels take for the last."""
+    if 0 not in call.score_shape and call_rng(call, "length").random() < 0.25:
+        call = take_queries(call, np.array([0]))
+    return _flagged(call)
+
+
+def _flagged(call: AttentionCall) -> AttentionCall:
+    """The causal mask of the upper left corner in place of the call's own, told by the flag."""
+    mask = upper_left(call.axes.queries, call.axes.keys)[None, None]
+    return with_mask(call.but(bias=None, encoding="bool"), mask).but(encoding="causal_flag")
+
+
+def _far(call: AttentionCall) -> AttentionCall | None:
+    return None if 0 in call.score_shape else _flagged(_long(call))
 
 
 def _long(call: AttentionCall) -> AttentionCall:
@@ -59,7 +65,7 @@ def _long(call: AttentionCall) -> AttentionCall:
     head = call.head_map[0]
 
     def stretched(x: np.ndarray, at: int, length: int) -> np.ndarray:
-        one = x[:1, at : at + 1, :, :8]
+        one = x[:1, at : at + 1, :, :4]
         return np.take(one, np.arange(length) % one.shape[2], axis=2)
 
     return plain_encoding(call).but(
@@ -151,6 +157,20 @@ register(
             "causal_offset_shift",
             "window_is_causal",
         ),
+    )
+)
+register(
+    Property(
+        id="causal-far-rows",
+        claim="A causal mask aligns the diagonal on rows and keys beyond the 128th as on the first ones.",
+        theorem="causal_rows_never_read_ahead",
+        check=_upper_left,
+        modifiers=True,
+        prepare=_far,
+        needs=needs.causal_flag,
+        small=True,
+        catches=("flash-attention#402",),
+        also=("causal_offset_shift",),
     )
 )
 register(

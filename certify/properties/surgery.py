@@ -30,11 +30,15 @@ def with_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
     )
 
 
-def squeezed(mask: np.ndarray) -> np.ndarray:
-    """The mask with length 1 along every axis that it does not vary along.
-
-    Kernels read masks of one row, one column or one head by other paths than whole ones.
+def with_least_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
+    """The call with another mask, of length 1 along every axis that it does not vary along, also in memory: kernels
+    read masks of one row, one column or one head by other paths than whole ones.
     """
+    return with_mask(call, squeezed(mask)).but(layout=replace(call.layout, mask="contiguous"))
+
+
+def squeezed(mask: np.ndarray) -> np.ndarray:
+    """The mask with length 1 along every axis that it does not vary along."""
     for axis, length in enumerate(mask.shape):
         first = np.take(mask, [0], axis=axis) if length > 1 else mask
         mask = first if np.array_equal(np.broadcast_to(first, mask.shape), mask) else mask

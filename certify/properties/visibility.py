@@ -12,7 +12,7 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, joined
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import garbage, squeezed, take_keys, take_queries, with_mask
+from certify.properties.surgery import garbage, take_keys, take_queries, with_least_mask, with_mask
 from pyspec import AttentionCall, Visibility
 from pyspec.compiler import compile_visibility
 
@@ -134,7 +134,7 @@ def _padded(call: AttentionCall) -> AttentionCall | None:
     valid = {"right": j < length, "left": j >= size - length, "holes": rng.random((len(length), size)) < 0.6}[kind]
     valid[:, int(rng.integers(size))] = True
     mask = compile_visibility(*call.score_shape, key_valid=valid).mask
-    return half_counting(with_mask(call, squeezed(mask) if rng.random() < 0.5 else mask))
+    return half_counting((with_least_mask if rng.random() < 0.5 else with_mask)(call, mask))
 
 
 def _keys_only(call: AttentionCall, bench: Bench) -> Outcome:
