@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -19,10 +22,10 @@ from certify.properties import Bench, Outcome, Property, registered
 from certify.pytest_plugin import DEFAULT_DTYPES
 from certify.report.text import refutation
 from certify.subject import Subject
-from pyspec import AttentionCall
+from pyspec import AttentionCall, CallError, call_from_json, call_to_json
 from pyspec.formats import FORMATS
 from strategies import PROFILES as SIZES
-from strategies import attention_calls, small
+from strategies import attention_calls, small, traits
 
 _REDUCTION_TRIES = 1500
 
@@ -48,12 +51,17 @@ class ConformanceCase:
         """The test's id."""
         return f"{self.prop.id}-{self.spec}-{self.dtype}"
 
-    def run(self) -> None:
-        """Draw calls and check them; Refuted with the whole report when one fails, a skip when none was tested."""
+    def run(self, kept: Path | None = None) -> None:
+        """Draw calls and check them; Refuted with the whole report when one fails, a skip when none was tested.
+
+        The draws are the same in every run. `kept` is a folder for the call that failed: the next run begins with it.
+        """
         reason = self.prop.needs(self.subject.capabilities)
         if reason is not None:
             pytest.skip(f"not covered: {reason}")
         bench = Bench(self.subject, self.subject.ledger, self.device)
+        file = None if kept is None else kept / (re.sub(r"[^\w.-]+", "_", self.id) + ".json")
+        self._check_kept(bench, file)
         sizes = SIZES[self.profile]
         calls = attention_calls(
             small(sizes) if self.prop.small else sizes, features_of(self.subject.capabilities, self.dtype)
@@ -61,6 +69,7 @@ class ConformanceCase:
         tested: Counter[str] = Counter()
         failing: list[tuple[AttentionCall, Outcome]] = []
 
+        # Hypothesis keeps no examples of a test whose draws are fixed: the failing call itself is kept instead.
         @hypothesis.settings(
             max_examples=self.examples,
             deadline=None,
@@ -78,6 +87,8 @@ class ConformanceCase:
                 tested[f"skipped: {outcome.skipped}"] += 1
                 return
             tested["vacuous" if outcome.vacuous and not outcome.refuted else "tested"] += 1
+            # The search goes on from calls that come near the bound, and from calls that are in many edge classes.
+            hypothesis.target(float(len(traits(call))), label="edge classes")
             worst = outcome.worst
             if worst is not None and 0.0 < worst.worst <= 1.0:
                 hypothesis.target(worst.worst, label="error ÷ bound")
@@ -88,16 +99,33 @@ class ConformanceCase:
         try:
             check()
         except Refuted:
-            raise Refuted(self._report(bench, *failing[0])) from None
+            raise Refuted(self._report(bench, *failing[0], file)) from None
         if not tested["tested"]:
             pytest.skip(f"nothing was tested: {dict(tested)}")
 
-    def _report(self, bench: Bench, call: AttentionCall, outcome: Outcome) -> str:
+    def _check_kept(self, bench: Bench, file: Path | None) -> None:
+        """Check the call that failed in an earlier run; it is forgotten when it holds now."""
+        if file is None or not file.exists():
+            return
+        try:
+            call = call_from_json(file.read_bytes())
+        except CallError as error:
+            warnings.warn(f"{file} is left out and removed: {error}", stacklevel=2)
+            file.unlink()
+            return
+        outcome = self.prop.check(call, bench)
+        if outcome.refuted:
+            raise Refuted(self._report(bench, call, outcome, file))
+        file.unlink()
+
+    def _report(self, bench: Bench, call: AttentionCall, outcome: Outcome, file: Path | None) -> str:
         parts = default_parts()
         reference = parts.reference()
         if refutes_reference(self.prop, reference, call):
             return f"the reference is refuted by {self.prop.id} as well: the check is wrong, not the subject"
         call, outcome = minimise(self.prop, bench, parts.reduce, call, outcome, reference, _REDUCTION_TRIES)
+        if file is not None:
+            file.write_text(call_to_json(call), encoding="utf-8")
         record = make_counterexample(
             prop=self.prop,
             subject=self.spec,
@@ -141,6 +169,6 @@ def cases(
 
 
 @pytest.mark.property
-def test_property(conformance_case: ConformanceCase) -> None:
-    """The subject keeps the property on every call drawn."""
-    conformance_case.run()
+def test_property(conformance_case: ConformanceCase, attnspec_failing_examples: Path | None) -> None:
+    """The subject keeps the property on every call drawn, those first that failed in an earlier run."""
+    conformance_case.run(attnspec_failing_examples)

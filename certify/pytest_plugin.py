@@ -8,6 +8,7 @@ this project's own suite is tests/property/test_conformance.py; one line in a su
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,6 +77,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except CertifyError as error:
         raise pytest.UsageError(str(error)) from error
     metafunc.parametrize("conformance_case", found, ids=[case.id for case in found])
+
+
+@pytest.fixture
+def attnspec_failing_examples(request: pytest.FixtureRequest) -> Path | None:
+    """Where calls that failed are kept for the next run: in pytest's cache, or nowhere when that is off."""
+    cache = getattr(request.config, "cache", None)
+    return None if cache is None else Path(cache.mkdir("attnspec"))
 
 
 @pytest.fixture
