@@ -10,22 +10,18 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_keys, with_mask
+from certify.properties.surgery import over_several_tiles, with_mask
 from pyspec import AttentionCall
 from pyspec.formats import round_to
 from pyspec.heads import is_grouped
 
 _RUNS = 2
-SEVERAL_TILES = 40
 
 
 def _rounding(call: AttentionCall) -> AttentionCall:
     """Values whose sums round, over more keys than a small tile has: an order of summation then shows."""
-    if 0 in call.score_shape:
-        return call
-    if call.axes.keys < SEVERAL_TILES:
-        call = take_keys(call, np.arange(SEVERAL_TILES) % call.axes.keys)
     rng = call_rng(call, "values that round")
+    call = over_several_tiles(call)
     return call.but(value=round_to(call.dtype, rng.standard_normal(call.value.shape)))
 
 

@@ -9,14 +9,11 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, compare, expected_tensors, observed
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import with_mask
+from certify.properties.surgery import over_several_tiles, with_mask
 from pyspec import AttentionCall, Ledger, Scale
 from pyspec.domains import Float64Domain
 from pyspec.evaluate import evaluate
 from pyspec.formats import get_format, is_representable
-
-# Sums of fewer terms may lie in one tile.
-LONG = 16
 
 
 def _counting(call: AttentionCall) -> AttentionCall | None:
@@ -46,8 +43,8 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
         return None
     rng = call_rng(call, "witness")
     low = call.dtype in ("bfloat16", "float16")
-    long = max(call.axes.queries, call.axes.keys) > LONG
-    cancelling = low and long and call.grad_output is not None and rng.random() < 0.6
+    cancelling = low and call.grad_output is not None and rng.random() < 0.5
+    call = over_several_tiles(call, queries=True) if cancelling else call
     numbers = _cancelling(call, rng) if cancelling else _scattered(call, rng)
     plain = call.but(
         scale=Scale(0.25, call.scale.placement),
@@ -103,15 +100,15 @@ def _scattered(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
 
 
 def _cancelling(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
-    """All rows see the same keys, and the sums of query and key gradients are zero: what the first half adds, the
-    second takes away. The sums between have more bits than the storage, so an accumulator of its type shows.
+    """All rows see the same keys, and one of the gradients is a sum of zero: what its first half adds, the second takes
+    away. The sums between have more bits than the storage, so an accumulator of its type shows.
     """
     a = call.axes
     count = 2 ** int(np.log2(a.keys))
     seen = np.sort(rng.choice(a.keys, size=count, replace=False))
     visible = np.zeros(call.score_shape, dtype=bool)
     visible[..., seen] = True
-    # As many values +1 as -1 in the column that has an output gradient: D is zero, and each dS is ±2^-m.
+    # As many values +1 as -1 in the column that has an output gradient: D is zero, and dS is that gradient times ±2^-m.
     graded = int(rng.integers(a.value_width))
     sign = rng.permuted(np.where(np.arange(count) % 2, 1.0, -1.0) * np.ones((a.batch, a.key_heads, 1)), axis=2)
     value = rng.choice([-1.0, 1.0], call.value.shape)
@@ -119,14 +116,19 @@ def _cancelling(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
     assert call.grad_output is not None
     grad = np.zeros_like(call.grad_output)
     grad[..., graded] = 1.0
-    top = 2 ** (get_format(call.dtype).precision - 1)
     query, key = np.zeros_like(call.query), np.zeros_like(call.key)
-    # Grouped heads add up key gradients in ways of their own: there the query gradient tells more.
-    alone = len(set(call.head_map)) == a.query_heads
-    if a.queries > LONG and (a.keys <= LONG or (alone and rng.random() < 0.7)):
-        query = _odd(rng.integers(-top, top + 1, query.shape).astype(np.float64))
+    top = 2 ** (get_format(call.dtype).precision - 1)
+
+    def odd(shape: tuple[int, ...]) -> np.ndarray:
+        return _odd(rng.integers(-top, top + 1, shape).astype(np.float64))
+
+    summed = str(rng.choice(["query", "key", "value"]))
+    if summed == "query":
+        key[:, :, seen] = sign[..., None] * odd(key[:, :, seen].shape)
+    elif summed == "key":
+        query = odd(query.shape)
     else:
-        key[:, :, seen] = sign[..., None] * _odd(rng.integers(-top, top + 1, key[:, :, seen].shape).astype(np.float64))
+        grad[..., graded] = odd(grad.shape[:3])
     return _Numbers(visible, query, key, value, grad)
 
 
@@ -183,7 +185,7 @@ def _sums_exactly(call: AttentionCall, ledger: Ledger, output: np.ndarray) -> tu
         return ("output",)
     # Running sums after each tile may be kept in storage, and sums over grouped heads.
     own = ledger.compute if ledger.gradient_tile is None else ledger.storage
-    shared = own if len(set(heads)) == len(heads) else ledger.storage
+    shared = ledger.storage if ledger.running_sums_stored and len(set(heads)) < len(heads) else own
     turned = np.swapaxes(call.scale_value * scores, -1, -2)
     sums = {
         "grad_value": (np.swapaxes(weight, -1, -2), grad, shared),
@@ -191,12 +193,12 @@ def _sums_exactly(call: AttentionCall, ledger: Ledger, output: np.ndarray) -> tu
         "grad_query": (np.swapaxes(turned, -1, -2), call.key[:, heads], own),
     }
     members = max((heads.count(h) for h in set(heads)), default=1)
-    return ("output", *(name for name, (a, b, f) in sums.items() if _exact_sum(a, members * b, f)))
+    return ("output", *(name for name, (a, b, f) in sums.items() if _exact_sum(a, b, f, members)))
 
 
-def _exact_sum(a: np.ndarray, b: np.ndarray, fmt: str) -> bool:
-    """Is every partial sum of A B a number of the format, in any order?"""
-    most = float((np.abs(a) @ np.abs(b)).max(initial=0.0))
+def _exact_sum(a: np.ndarray, b: np.ndarray, fmt: str, members: int = 1) -> bool:
+    """Is every partial sum of A B, and of that many such sums added up, a number of the format, in any order?"""
+    most = members * float((np.abs(a) @ np.abs(b)).max(initial=0.0))
     return most <= _grid(a) * _grid(b) * 2.0 ** get_format(fmt).precision
 
 

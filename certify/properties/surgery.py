@@ -10,6 +10,9 @@ from certify.properties.model import call_rng
 from pyspec import AttentionCall, Dropout, Visibility
 from pyspec.formats import round_to
 
+# More rows or keys than one tile of 32 has.
+SEVERAL_TILES = 40
+
 
 def _along(array: np.ndarray, axis: int, index: np.ndarray) -> np.ndarray:
     """Take along an axis of a broadcastable array: an axis of length one stands for every index."""
@@ -84,6 +87,16 @@ def take_keys(call: AttentionCall, keys: np.ndarray) -> AttentionCall:
         visibility=replace(call.visibility, mask=_along(call.visibility.mask, 3, keys)),
         dropout=_dropout(call, 3, keys),
     )
+
+
+def over_several_tiles(call: AttentionCall, *, queries: bool = False) -> AttentionCall:
+    """The call with its keys repeated until there are more than small tiles hold, and its queries where asked."""
+    a = call.axes
+    if 0 < a.keys < SEVERAL_TILES:
+        call = take_keys(call, np.arange(SEVERAL_TILES) % a.keys)
+    if queries and 0 < a.queries < SEVERAL_TILES:
+        call = take_queries(call, np.arange(SEVERAL_TILES) % a.queries)
+    return call
 
 
 def _dropout(call: AttentionCall, axis: int, index: np.ndarray) -> Dropout | None:
