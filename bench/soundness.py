@@ -1,10 +1,12 @@
-"""Does the bound ever cry wolf? Correct subjects on many generated calls, every tensor judged.
+"""Does the bound ever cry wolf, or a property? Correct subjects on many generated calls, every tensor judged.
 
     python bench/soundness.py [--calls 20000] [--seed 0] [--jobs 2] [--state FILE] [--subject NAME ...] [--dtype D ...]
+    python bench/soundness.py --properties --calls 100000
 
-Calls are shared out evenly over subjects and dtypes; call i of a pair is a pure function of (seed, i). A chunk that
---state already holds is not run again, so an interrupted run goes on where it stopped. Prints, for each subject and
-dtype: calls, tensor checks, false alarms, undecided entries, share of tensors whose bound says nothing, and the
+Calls are shared out evenly over subjects and dtypes; call i of a pair is a pure function of (seed, i). Each is held to
+the exact values; with --properties, to one property after the other, prepared and checked as a campaign does. A chunk
+that --state already holds is not run again, so an interrupted run goes on where it stopped. Prints, for each subject
+and dtype: calls, tensor checks, false alarms, undecided entries, share of tensors whose bound says nothing, and the
 distribution of error ÷ bound. Exit code 1 when there was a false alarm.
 """
 
@@ -26,42 +28,65 @@ from rich.table import Table
 SUBJECTS = ("numpy-reference", "torch-eager", "torch-sdpa:math", "torch-sdpa:flash")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 CHUNK = 50
+AGREEMENT, PROPERTIES = "agreement", "properties"
 
 
-def run_chunk(subject_name: str, dtype: str, seed: int, start: int, stop: int, profile: str) -> dict[str, Any]:
-    """Judge calls start..stop of one subject and dtype."""
+def run_chunk(
+    what: str, subject_name: str, dtype: str, seed: int, start: int, stop: int, profile: str
+) -> dict[str, Any]:
+    """Judge calls start..stop of one subject and dtype, by agreement or by the properties in turn."""
     import torch
 
-    from certify.parts import features_of
     from certify.properties import Bench
-    from certify.properties.agree import agree
     from certify.subjects import load_subject
-    from strategies import PROFILES, call_at
 
     torch.set_num_threads(1)
     subject = load_subject(subject_name)
     bench = Bench(subject, subject.ledger)
-    features = features_of(subject.capabilities, dtype)
     found: dict[str, Any] = {
-        "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop, "profile": profile,
-        "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0, "alarms": [], "ratios": [],
+        "what": what, "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop,
+        "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0, "alarms": [], "ratios": [],
     }  # fmt: skip
     for index in range(start, stop):
-        outcome = agree(call_at(seed, index, PROFILES[profile], features), bench)
+        claim, outcome = (held_to_property if what == PROPERTIES else held_to_agreement)(
+            bench, dtype, seed, index, profile
+        )
         if outcome.skipped is not None:
             found["uncovered"] += 1
             continue
         found["calls"] += 1
         found["vacuous"] += len(outcome.vacuous)
         if outcome.broken is not None:
-            found["alarms"].append([index, outcome.broken])
+            found["alarms"].append([index, f"{claim}: {outcome.broken}"])
         for judgement in outcome.judgements:
             found["undecided"] += judgement.undecided_count
             found["escalated"] += judgement.escalated_count
             found["ratios"].append([judgement.tensor, round(min(judgement.worst, 1e9), 6)])
             if not judgement.inside:
-                found["alarms"].append([index, f"{judgement.tensor}: {judgement.worst:.4g} × the bound"])
+                found["alarms"].append([index, f"{claim}, {judgement.tensor}: {judgement.worst:.4g} × the bound"])
     return found
+
+
+def held_to_agreement(bench: Any, dtype: str, seed: int, index: int, profile: str) -> tuple[str, Any]:
+    """Every tensor of the call against its exact value."""
+    from certify.parts import features_of
+    from certify.properties.agree import agree
+    from strategies import PROFILES, call_at
+
+    features = features_of(bench.subject.capabilities, dtype)
+    return "agreement", agree(call_at(seed, index, PROFILES[profile], features), bench)
+
+
+def held_to_property(bench: Any, dtype: str, seed: int, index: int, profile: str) -> tuple[str, Any]:
+    """The call of that number, to the property whose turn it is."""
+    from certify.parts import default_parts
+    from certify.properties import Outcome, registered
+
+    claims = bench.subject.capabilities
+    held = [p for p in registered().values() if p.needs(claims) is None]
+    prop = held[index % len(held)]
+    call = prop.prepare(default_parts().call_at(seed, index, profile, claims, dtype, prop.small))
+    return prop.id, Outcome(skipped="not a call of it") if call is None else prop.check(call, bench)
 
 
 def known_chunks(state: Path | None) -> list[dict[str, Any]]:
@@ -71,7 +96,7 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
     rows = []
     for line in state.read_text().splitlines():
         try:
-            rows.append(json.loads(line))
+            rows.append({"what": AGREEMENT, **json.loads(line)})
         except json.JSONDecodeError:
             continue
     return rows
@@ -83,6 +108,7 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
 @click.option("--jobs", default=2, show_default=True)
 @click.option("--profile", default="pr", show_default=True)
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), default=None)
+@click.option("--properties", is_flag=True, help="Hold the calls to the properties in turn.")
 @click.option("--subject", "subjects", multiple=True, default=SUBJECTS)
 @click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
 def main(
@@ -91,17 +117,19 @@ def main(
     jobs: int,
     profile: str,
     state: Path | None,
+    properties: bool,
     subjects: tuple[str, ...],
     dtypes: tuple[str, ...],
 ) -> None:
+    what = PROPERTIES if properties else AGREEMENT
     each = -(-calls // (len(subjects) * len(dtypes)))
     wanted = [
-        (subject, dtype, seed, start, min(start + CHUNK, each), profile)
+        (what, subject, dtype, seed, start, min(start + CHUNK, each), profile)
         for start in range(0, each, CHUNK)
         for subject in subjects
         for dtype in dtypes
     ]
-    key = ("subject", "dtype", "seed", "start", "stop", "profile")
+    key = ("what", "subject", "dtype", "seed", "start", "stop", "profile")
     done = {tuple(row[k] for k in key): row for row in known_chunks(state)}
     results = [done[w] for w in wanted if w in done]
     with ProcessPoolExecutor(jobs) as pool:
