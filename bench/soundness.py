@@ -45,7 +45,8 @@ def run_chunk(
     bench = Bench(subject, subject.ledger)
     found: dict[str, Any] = {
         "what": what, "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop,
-        "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0, "alarms": [], "ratios": [],
+        "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0,
+        "alarms": [], "ratios": [],
     }  # fmt: skip
     for index in range(start, stop):
         claim, outcome = (held_to_property if what == PROPERTIES else held_to_agreement)(
