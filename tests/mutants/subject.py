@@ -81,7 +81,9 @@ class ZooSubject:
 
     def _run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None, bias_alone: bool) -> Observation:
         """One run; `bias_alone` asks for no gradient but the bias's."""
-        words, watch = said_natively(call), Watch()
+        # Told natively, a mask has no length that keys could disagree with.
+        misfit = any(x.shape != getattr(call, n).shape for n, x in (raw or {}).items())
+        words, watch = None if misfit else said_natively(call), Watch()
         multiplier = None if call.multiplier is None else torch.from_numpy(np.array(call.multiplier))
 
         def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
