@@ -77,22 +77,23 @@ def _prefixed(call: AttentionCall) -> AttentionCall | None:
 
 
 def _segmented(call: AttentionCall) -> AttentionCall | None:
-    """Two to four sequences packed in each batch row, whole or causal, none of them without keys."""
+    """Two to four sequences packed in each batch row, whole or causal, none without keys, each row cut elsewhere."""
     a = call.axes
     if a.batch == 0 or a.query_heads == 0 or a.queries < 2 or a.keys < 2:
         return None
     rng = call_rng(call, "packed rows")
     count = int(rng.integers(2, min(4, a.keys) + 1))
-    key = np.sort(np.concatenate([np.arange(count), rng.integers(0, count, a.keys - count)]))
-    query = np.sort(rng.integers(0, count, a.queries))
+    packs = np.tile(np.arange(count), (a.batch, 1))
+    key = np.sort(np.hstack([packs, rng.integers(0, count, (a.batch, a.keys - count))]), axis=1)
+    query = np.sort(rng.integers(0, count, (a.batch, a.queries)), axis=1)
     compiled = compile_visibility(
         *call.score_shape,
         query_segment=query,
         key_segment=key,
         causal=bool(rng.random() < 0.5),
         # Positions start again in each sequence, as its own causal mask has them.
-        query_positions=np.arange(a.queries) - np.searchsorted(query, query),
-        key_positions=np.arange(a.keys) - np.searchsorted(key, key),
+        query_positions=np.arange(a.queries) - (query[:, :, None] > query[:, None, :]).sum(axis=2),
+        key_positions=np.arange(a.keys) - (key[:, :, None] > key[:, None, :]).sum(axis=2),
     )
     return half_counting(with_mask(call, compiled.mask))
 
