@@ -42,9 +42,12 @@ def _scale(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _causal(call: AttentionCall) -> AttentionCall:
-    """In one call of four the first row alone: what many kernels take for the last."""
-    if 0 not in call.score_shape and call_rng(call, "length").random() < 0.25:
+    """In some calls the first row alone, which many kernels take for the last; in some, logits beyond a finite mask."""
+    kind = call_rng(call, "kind").random()
+    if kind < 0.25 and 0 not in call.score_shape:
         call = take_queries(call, np.array([0]))
+    elif kind < 0.45:
+        call = _large(call) or call
     return _flagged(call)
 
 

@@ -48,20 +48,6 @@ def squeezed(mask: np.ndarray) -> np.ndarray:
     return mask
 
 
-def some_keys_hidden(call: AttentionCall) -> AttentionCall | None:
-    """Some keys hidden from every row, often those at the end; None where there are not two keys and a row."""
-    a = call.axes
-    if a.keys < 2 or a.queries == 0:
-        return None
-    rng = call_rng(call, "hidden keys")
-    hidden = rng.random(a.keys) < 0.3
-    hidden[int(rng.integers(a.keys))] = True
-    # The tail of the last tile is where padding lives.
-    if rng.random() < 0.5:
-        hidden = np.arange(a.keys) >= int(rng.integers(1, a.keys))
-    return with_mask(call, call.visible & ~hidden)
-
-
 def take_queries(call: AttentionCall, rows: np.ndarray) -> AttentionCall:
     """Only those query rows, in that order."""
     call = plain_encoding(call)
