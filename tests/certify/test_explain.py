@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +16,7 @@ from pyspec import AttentionCall, call_to_json, make_call
 from pyspec.call import Dropout
 from pyspec.trace_bounds import first_leaving
 from strategies import PROFILES, Features, call_at, small
+from tests.certify.command import command
 from tests.certify.planted_stages import WRONG_FROM, Staged
 
 ROOT = Path(__file__).parents[2]
@@ -129,14 +127,6 @@ def test_what_is_no_call_is_refused(tmp_path: Path) -> None:
         asked(str(tmp_path / "a.json"), None, None, ())
     with pytest.raises(UsageError, match="not an attnspec call"):
         asked(str(tmp_path / "b.json"), "numpy-reference", None, ())
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "certify", *arguments],
-        cwd=ROOT, env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
 
 
 def test_the_command_explains_a_call_and_a_stored_counterexample(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ from certify.subject import Subject
 from certify.subjects import load_subject
 from certify.subjects.families import NumpyScores, sampled_call
 from strategies import PROFILES, call_at, small
+from tests.certify.command import refuted
 from tests.certify.planted_scores import PLANTED, PlantedScore, WrongScores
 
 ROOT = Path(__file__).parents[2]
@@ -89,13 +87,6 @@ def test_a_sampled_call_keeps_its_seed_and_the_same_seed_draws_the_same_mask() -
     ],
 )
 def test_the_command_line_refutes_and_names_it(subject: str, prop: str, words: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "certify", "run", f"{ROOT / 'tests/certify/planted_scores.py'}:{subject}",
-         "--only", prop, "--dtype", "float32", "--profile", "smoke", "--out", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert f"REFUTED  {prop}" in done.stdout
-    assert words in done.stdout
-    assert "0 differ" in done.stdout
+    printed = refuted(f"tests/certify/planted_scores.py:{subject}", prop, tmp_path)
+    assert words in printed
+    assert "0 differ" in printed

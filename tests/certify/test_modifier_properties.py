@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from certify.subjects import load_subject
 from certify.subjects.functional import FunctionSubject
 from pyspec import AttentionCall, Oracle
 from strategies import PROFILES, Features, call_at, reduce_call, small
+from tests.certify.command import refuted
 from tests.certify.planted_modifiers import PLANTED, Modified, PlantedModifier, right
 
 ROOT = Path(__file__).parents[2]
@@ -220,12 +218,5 @@ def drawn_with_both():
     ],
 )
 def test_the_command_line_refutes_and_names_it(subject: str, prop: str, words: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "certify", "run", f"{ROOT / 'tests/certify/planted_modifiers.py'}:{subject}",
-         "--only", prop, "--dtype", "float32", "--profile", "smoke", "--out", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert f"REFUTED  {prop}" in done.stdout
-    assert words in done.stdout
+    printed = refuted(f"tests/certify/planted_modifiers.py:{subject}", prop, tmp_path)
+    assert words in printed
