@@ -237,6 +237,7 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
         lines.append(
             f"| `{name}` | {BY_NAME[name].kind.replace('_', ' ')} | {killers(rows, name)} | {able(rows, name)} |"
         )
+    lines += ["", "## What took this suite longest", "", *slowest(rows)]
     lines += ["", "## What this suite did not kill", ""]
     missed = our_misses(rows)
     lines += [f"- `{n}` in {d}: {missed_how(rows, n, d)}" for n, d in missed] or ["Nothing."]
@@ -266,6 +267,24 @@ def page(rows: list[Row], seconds: float, options: list[str]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def slowest(rows: list[Row]) -> list[str]:
+    """How many kills took a second at most, and all others, by storage type."""
+    lines = []
+    for dtype in dtypes_of(rows):
+        kills = [
+            (s["seconds"], name, s["case"], s["why"])
+            for name in mutants_of(rows, dtype)
+            for s in seen_by(rows, OURS, dtype, name)
+            if s.get("case") is not None
+        ]
+        late = sorted((k for k in kills if k[0] > 1.0), reverse=True)
+        told = "; ".join(f"`{name}` {s:.1f} s ({case} cases, {why})" for s, name, case, why in late)
+        lines.append(
+            f"- {dtype}: {len(kills) - len(late)} of {len(kills)} kills within one second. Later: {told or 'none'}."
+        )
+    return lines
 
 
 def shown(options: list[str]) -> list[str]:
