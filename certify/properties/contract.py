@@ -31,9 +31,9 @@ def _again(call: AttentionCall, bench: Bench) -> Outcome:
         again = observed(call, bench)
         for name, one in first.tensors.items():
             other = again.tensors[name]
-            # NaN is NaN again; zeros of both signs are told apart.
-            differs = ~((one == other) | (np.isnan(one) & np.isnan(other))) | (np.signbit(one) != np.signbit(other))
-            differs &= ~np.isnan(one) | ~np.isnan(other)
+            # Zeros of both signs are told apart.
+            same = (one == other) & (np.signbit(one) == np.signbit(other))
+            differs = ~(same | (np.isnan(one) & np.isnan(other)))
             if differs.any():
                 at = tuple(int(n) for n in np.argwhere(differs)[0])
                 values = f"{float(one[at])!r} and then {float(other[at])!r}"

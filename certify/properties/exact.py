@@ -43,7 +43,7 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
         return None
     rng = call_rng(call, "witness")
     low = call.dtype in ("bfloat16", "float16")
-    cancelling = low and call.grad_output is not None and rng.random() < 0.5
+    cancelling = low and call.grad_output is not None and rng.random() < 0.4
     call = over_several_tiles(call, queries=True) if cancelling else call
     numbers = _cancelling(call, rng) if cancelling else _scattered(call, rng)
     plain = call.but(

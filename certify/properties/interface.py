@@ -54,14 +54,17 @@ def _layouts(call: AttentionCall, bench: Bench) -> Outcome:
 
 def _grouped(call: AttentionCall) -> AttentionCall | None:
     """Each key head read by two query heads more than before."""
-    a = call.axes
+    a, rng = call.axes, call_rng(call, "groups")
     if a.key_heads == 0:
         return None
+    if rng.random() < 0.3:
+        # All query heads read one key head, as in multi-query attention.
+        call = call.but(key=call.key[:, :1], value=call.value[:, :1], head_map=(0,) * a.query_heads)
+        a = call.axes
     group = 2 if a.key_heads * 2 <= 6 else 1
     heads = a.key_heads * group
     if group == 1 and a.query_heads == a.key_heads:
         return None
-    rng = call_rng(call, "groups")
     pick = rng.integers(max(a.query_heads, 1), size=heads) if a.query_heads else None
     if pick is None:
         return None
@@ -128,8 +131,8 @@ def _types(call: AttentionCall, bench: Bench) -> Outcome:
 def _zero(call: AttentionCall) -> AttentionCall | None:
     """One of the lengths becomes zero."""
     rng = call_rng(call, "zero")
-    # Without a batch, a query or a value there is only a shape to get wrong.
-    axis = str(rng.choice(["batch", "queries", "keys", "key_width", "value_width"], p=[0.05, 0.05, 0.4, 0.4, 0.1]))
+    # Without a batch or a value there is only a shape to get wrong.
+    axis = str(rng.choice(["batch", "queries", "keys", "key_width", "value_width"], p=[0.05, 0.25, 0.3, 0.3, 0.1]))
     call = plain_encoding(call)
     v, g = call.visibility, call.grad_output
     none = slice(0, 0)

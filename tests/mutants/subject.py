@@ -174,6 +174,9 @@ def said_natively(call: AttentionCall) -> Words | None:
     if choice(call, "told as it is") % 3 == 0:
         return None
     ways = native(np.ascontiguousarray(call.visible))
+    whole = [w for w in ways if w.mask is None]
+    if whole and choice(call, "without a mask") % 4:
+        ways = whole
     kinds = sorted({w.kind for w in ways})
     if not kinds:
         return None
