@@ -13,22 +13,32 @@ distribution of error ÷ bound. Exit code 1 when there was a false alarm.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # bench is not installed
 SUBJECTS = ("numpy-reference", "torch-eager", "torch-sdpa:math", "torch-sdpa:flash")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 CHUNK = 50
 AGREEMENT, PROPERTIES = "agreement", "properties"
+
+
+@cache
+def commit() -> str:
+    """The commit checked out."""
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
 
 
 def run_chunk(
@@ -46,7 +56,7 @@ def run_chunk(
     found: dict[str, Any] = {
         "what": what, "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop,
         "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0,
-        "alarms": [], "ratios": [],
+        "alarms": [], "ratios": [], "commit": commit(),
     }  # fmt: skip
     for index in range(start, stop):
         claim, outcome = (held_to_property if what == PROPERTIES else held_to_agreement)(
@@ -110,6 +120,8 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
 @click.option("--profile", default="pr", show_default=True)
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), default=None)
 @click.option("--properties", is_flag=True, help="Hold the calls to the properties in turn.")
+@click.option("--as-is", is_flag=True, help="Run nothing: report all that --state holds.")
+@click.option("--write", is_flag=True, help="Write docs/SOUNDNESS.md.")
 @click.option("--subject", "subjects", multiple=True, default=SUBJECTS)
 @click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
 def main(
@@ -119,9 +131,13 @@ def main(
     profile: str,
     state: Path | None,
     properties: bool,
+    as_is: bool,
+    write: bool,
     subjects: tuple[str, ...],
     dtypes: tuple[str, ...],
 ) -> None:
+    from bench.soundness_report import show, write_page
+
     what = PROPERTIES if properties else AGREEMENT
     each = -(-calls // (len(subjects) * len(dtypes)))
     wanted = [
@@ -132,7 +148,8 @@ def main(
     ]
     key = ("what", "subject", "dtype", "seed", "start", "stop", "profile")
     done = {tuple(row[k] for k in key): row for row in known_chunks(state)}
-    results = [done[w] for w in wanted if w in done]
+    wanted = [] if as_is else wanted
+    results = list(done.values()) if as_is else [done[w] for w in wanted if w in done]
     with ProcessPoolExecutor(jobs) as pool:
         futures = [pool.submit(run_chunk, *w) for w in wanted if w not in done]
         for future in track(as_completed(futures), "judging", total=len(futures), console=Console(stderr=True)):
@@ -140,40 +157,9 @@ def main(
             if state is not None:
                 with state.open("a") as file:
                     file.write(json.dumps(results[-1]) + "\n")
-    sys.exit(1 if report(results) else 0)
-
-
-def report(results: list[dict[str, Any]]) -> int:
-    """Print the table; return the number of false alarms."""
-    pairs: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in results:
-        pairs[row["subject"], row["dtype"]].append(row)
-    table = Table(
-        "subject", "dtype", "calls", "checks", "alarms", "undecided", "to balls", "vacuous", "median", "99 %", "largest"
-    )
-    total = defaultdict(int)
-    largest = 0.0
-    for (subject, dtype), rows in sorted(pairs.items()):
-        ratios = np.array([r for row in rows for _, r in row["ratios"]] or [0.0])
-        sums = {k: sum(row[k] for row in rows) for k in ("calls", "undecided", "escalated", "vacuous")}
-        alarms = [a for row in rows for a in row["alarms"]]
-        table.add_row(
-            subject, dtype, str(sums["calls"]), str(ratios.size), str(len(alarms)), str(sums["undecided"]),
-            str(sums["escalated"]), f"{sums['vacuous'] / ratios.size:.1%}", f"{np.median(ratios):.3f}",
-            f"{np.quantile(ratios, 0.99):.3f}", f"{ratios.max():.3f}",
-        )  # fmt: skip
-        for index, what in alarms[:5]:
-            print(f"ALARM {subject} {dtype} call {index}: {what}")
-        total["calls"] += sums["calls"]
-        total["checks"] += ratios.size
-        total["alarms"] += len(alarms)
-        largest = max(largest, float(ratios.max()))
-    Console(width=150).print(table)
-    print(
-        f"{total['calls']} calls, {total['checks']} tensor checks, {total['alarms']} false alarms, "
-        f"largest error ÷ bound {largest:.4f}"
-    )
-    return total["alarms"]
+    if write:
+        write_page(results, ROOT / "docs" / "SOUNDNESS.md")
+    sys.exit(1 if show(results) else 0)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from certify.subjects.torch_tensors import run_torch
 from pyspec import AttentionCall, Ledger
 from pyspec.call import LAYOUTS
 from pyspec.formats import FORMATS, get_format
-from pyspec.ledger import compute_for, every_operation_stored, flash, one_precision
+from pyspec.ledger import every_operation_stored, flash, one_precision
 
 KERNELS = {
     "math": "MATH",
@@ -96,12 +96,12 @@ EMPTY_OVERFLOW = KnownDivergence(
 
 
 def _overflows(call: AttentionCall) -> bool:
-    """May the sum of the output gradient pass the accumulation format's largest number?"""
+    """May the sum of the output gradient, taken in its own type, pass that type's largest number?"""
     if call.grad_output is None:
         return False
     with np.errstate(over="ignore"):
         total = np.abs(call.grad_output).sum()
-    return bool(total >= get_format(compute_for(call.dtype)).largest)
+    return bool(total >= get_format(call.dtype).largest)
 
 
 @dataclass(frozen=True)
