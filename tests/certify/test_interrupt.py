@@ -20,8 +20,10 @@ from tests.certify.fakes import Fake, parts
 
 ROOT = Path(__file__).parents[2]
 
+# A process started in the background of a shell begins with the signal ignored, and hands that on.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import certify.parts as parts
 from tests.certify import fakes
 real = parts.default_parts()
@@ -62,7 +64,12 @@ def test_ctrl_c_while_a_subject_hangs(tmp_path: Path) -> None:
     time.sleep(1.0)
     children = children_of(run.pid)
     os.killpg(run.pid, signal.SIGINT)
-    output, _ = run.communicate(timeout=60)
+    try:
+        output, _ = run.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
+        raise
     assert run.returncode == 130, output
     assert output.rstrip().endswith("exit=130"), output
     assert "interrupted" in output
