@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from certify.properties.order import in_order
 from certify.subject import Capabilities, Observation, Subject, uncovered
 from pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
 from pyspec.fingerprint import fingerprint
@@ -148,7 +149,7 @@ def _unmodified(prepare: Prepare) -> Prepare:
     return prepared
 
 
-# Registration happens at import of certify.properties, in reading order.
+# Registration happens at import of certify.properties.
 _REGISTRY: dict[str, Property] = {}
 
 
@@ -166,5 +167,5 @@ def register(prop: Property) -> Property:
 
 
 def registered() -> dict[str, Property]:
-    """All properties by id, in registration order."""
-    return dict(_REGISTRY)
+    """All properties by id, those that refute most wrong kernels first (certify.properties.order)."""
+    return {name: _REGISTRY[name] for name in in_order(_REGISTRY)}
