@@ -14,7 +14,6 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
-import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -34,6 +33,7 @@ PEERS = "peers"
 ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
 OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
                "pyspec", "certify/properties", "certify/budget.py")  # fmt: skip
+MEASURED = ("tests/mutants", "strategies", "pyspec", "certify/properties", "bench/peers")
 
 Row = dict[str, Any]
 
@@ -47,18 +47,6 @@ def sources(part: str) -> str:
             for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
                 digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
-
-
-@cache
-def commit() -> str:
-    """The commit checked out, marked when what is measured differs from it."""
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
-
-    measured = ("tests/mutants", "strategies", "pyspec", "certify/properties", "bench/peers")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", *measured)
-    return (git("rev-parse", "--short", "HEAD").strip() or "unknown") + ("-dirty" if changed else "")
 
 
 def judge_ours(name: str, dtype: str, seed: int, most: int | None) -> Row:
@@ -125,6 +113,8 @@ def run_shard(
     """The rows of one storage type and part, the correct kernel first; each is written to the state file when done."""
     import torch
 
+    from bench.checkout import commit
+
     torch.set_num_threads(1)
     rows = [r for r in known if (r["dtype"], r["part"]) == (dtype, part)]
     done = {r["mutant"] for r in rows}
@@ -137,7 +127,7 @@ def run_shard(
             "part": part,
             "most": most,
             "sources": sources(part),
-            "commit": commit(),
+            "commit": commit(*MEASURED),
         }
         if part == PEERS:
             row["seen"] = judge_peers(name, dtype, alarmed_cases(rows))

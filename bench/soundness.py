@@ -13,10 +13,9 @@ distribution of error ÷ bound. Exit code 1 when there was a false alarm.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,9 @@ SUBJECTS = ("numpy-reference", "torch-eager", "torch-sdpa:math", "torch-sdpa:fla
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 CHUNK = 50
 AGREEMENT, PROPERTIES = "agreement", "properties"
+MEASURED = ("strategies", "pyspec", "certify")
 
-
-@cache
-def commit() -> str:
-    """The commit checked out."""
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+Judge = Callable[[int], tuple[str, Any]]
 
 
 def run_chunk(
@@ -47,6 +40,7 @@ def run_chunk(
     """Judge calls start..stop of one subject and dtype, by agreement or by the properties in turn."""
     import torch
 
+    from bench.checkout import commit
     from certify.properties import Bench
     from certify.subjects import load_subject
 
@@ -56,12 +50,11 @@ def run_chunk(
     found: dict[str, Any] = {
         "what": what, "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop,
         "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0,
-        "alarms": [], "ratios": [], "commit": commit(),
+        "alarms": [], "ratios": [], "commit": commit(*MEASURED),
     }  # fmt: skip
+    judge = (by_properties if what == PROPERTIES else by_agreement)(bench, dtype, seed, profile)
     for index in range(start, stop):
-        claim, outcome = (held_to_property if what == PROPERTIES else held_to_agreement)(
-            bench, dtype, seed, index, profile
-        )
+        claim, outcome = judge(index)
         if outcome.skipped is not None:
             found["uncovered"] += 1
             continue
@@ -78,26 +71,30 @@ def run_chunk(
     return found
 
 
-def held_to_agreement(bench: Any, dtype: str, seed: int, index: int, profile: str) -> tuple[str, Any]:
-    """Every tensor of the call against its exact value."""
+def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
+    """Every tensor of a call against its exact value."""
     from certify.parts import features_of
     from certify.properties.agree import agree
     from strategies import PROFILES, call_at
 
     features = features_of(bench.subject.capabilities, dtype)
-    return "agreement", agree(call_at(seed, index, PROFILES[profile], features), bench)
+    return lambda index: (AGREEMENT, agree(call_at(seed, index, PROFILES[profile], features), bench))
 
 
-def held_to_property(bench: Any, dtype: str, seed: int, index: int, profile: str) -> tuple[str, Any]:
-    """The call of that number, to the property whose turn it is."""
+def by_properties(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
+    """A call to the property whose turn it is."""
     from certify.parts import default_parts
     from certify.properties import Outcome, registered
 
-    claims = bench.subject.capabilities
+    claims, call_at = bench.subject.capabilities, default_parts().call_at
     held = [p for p in registered().values() if p.needs(claims) is None]
-    prop = held[index % len(held)]
-    call = prop.prepare(default_parts().call_at(seed, index, profile, claims, dtype, prop.small))
-    return prop.id, Outcome(skipped="not a call of it") if call is None else prop.check(call, bench)
+
+    def judge(index: int) -> tuple[str, Any]:
+        prop = held[index % len(held)]
+        call = prop.prepare(call_at(seed, index, profile, claims, dtype, prop.small))
+        return prop.id, Outcome(skipped="not a call of it") if call is None else prop.check(call, bench)
+
+    return judge
 
 
 def known_chunks(state: Path | None) -> list[dict[str, Any]]:
