@@ -124,6 +124,11 @@ def compare(tensor: str, observed: np.ndarray, exact: np.ndarray, bound: np.ndar
     )
 
 
+def zero(tensor: str, observed: np.ndarray, bound: np.ndarray) -> Judgement:
+    """A judgement of numbers that are exactly zero, unless an overflow may meet them: where the bound is infinite."""
+    return compare(tensor, observed, np.zeros_like(observed), np.where(np.isinf(bound), np.inf, 0.0))
+
+
 def is_vacuous(call: AttentionCall, tensor: str, bound: np.ndarray) -> bool:
     """Is every bound as wide as the tensor's natural size, so that nearly anything would pass?"""
     if bound.size == 0 or not call.visible.any():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed
+from certify.properties.agree import agree, compare, joined, observed, zero
 from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import whole_bias, with_mask
@@ -92,12 +92,10 @@ def _three_zeros(call: AttentionCall, bench: Bench) -> Outcome:
     lost = ~((z > 0) & call.visible).any(axis=-1)
     hidden = gs[~call.visible]
     out = seen.tensors["output"][lost]
-    # Exactly zero, unless the multiplier's zero may meet a gradient that overflowed.
-    room = np.where(np.isinf(allowed["grad_bias"][lost]), np.inf, 0.0)
     extra = (
         compare("grad_bias of illegal keys", hidden, np.zeros_like(hidden), np.zeros_like(hidden)),
         compare("output of rows that lost every key", out, np.zeros_like(out), np.zeros_like(out)),
-        compare("grad_bias of rows that lost every key", gs[lost], np.zeros_like(gs[lost]), room),
+        zero("grad_bias of rows that lost every key", gs[lost], allowed["grad_bias"][lost]),
     )
     outcome = joined(outcome, Outcome(judgements=extra, kernel=outcome.kernel))
     if not outcome.refuted:

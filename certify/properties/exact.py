@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from certify.properties import needs
@@ -14,6 +12,8 @@ from pyspec import AttentionCall, Ledger, Scale
 from pyspec.domains import Float64Domain
 from pyspec.evaluate import evaluate
 from pyspec.formats import get_format, is_representable
+
+LOW = ("bfloat16", "float16")
 
 
 def _counting(call: AttentionCall) -> AttentionCall | None:
@@ -42,33 +42,18 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
     if call.axes.any_zero:
         return None
     rng = call_rng(call, "witness")
-    low = call.dtype in ("bfloat16", "float16")
-    cancelling = low and call.grad_output is not None and rng.random() < 0.4
+    cancelling = call.dtype in LOW and call.grad_output is not None and rng.random() < 0.4
     call = over_several_tiles(call, queries=True) if cancelling else call
-    numbers = _cancelling(call, rng) if cancelling else _scattered(call, rng)
     plain = call.but(
         scale=Scale(0.25, call.scale.placement),
         dropout=None,
         bias=None,
         encoding="bool" if call.encoding != "additive" else "additive",
-        query=numbers.query,
-        key=numbers.key,
-        value=numbers.value,
-        grad_output=numbers.grad_output,
     )
-    return with_mask(plain, numbers.visible)
+    return (_cancelling if cancelling else _scattered)(plain, rng)
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    visible: np.ndarray
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    grad_output: np.ndarray | None
-
-
-def _scattered(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
+def _scattered(call: AttentionCall, rng: np.random.Generator) -> AttentionCall:
     """Each row sees keys of its own.
 
     In low formats a large common part of the output gradient may be added, which cancels in every score gradient: it
@@ -93,13 +78,13 @@ def _scattered(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
         grad = np.zeros_like(call.grad_output)
         grad[..., int(rng.integers(a.value_width))] = 1.0
         common = int(rng.integers(a.value_width))
-        if call.dtype in ("bfloat16", "float16") and not grad[..., common].any() and rng.random() < 0.5:
+        if call.dtype in LOW and not grad[..., common].any() and rng.random() < 0.5:
             value[..., common] = 1.0
             grad[..., common] = 2.0 ** get_format(call.dtype).precision
-    return _Numbers(visible, query, key, value, grad)
+    return with_mask(call.but(query=query, key=key, value=value, grad_output=grad), visible)
 
 
-def _cancelling(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
+def _cancelling(call: AttentionCall, rng: np.random.Generator) -> AttentionCall:
     """All rows see the same keys, and one of the gradients is a sum of zero: what its first half adds, the second takes
     away. The sums between have more bits than the storage, so an accumulator of its type shows.
     """
@@ -129,7 +114,7 @@ def _cancelling(call: AttentionCall, rng: np.random.Generator) -> _Numbers:
         query = odd(query.shape)
     else:
         grad[..., graded] = odd(grad.shape[:3])
-    return _Numbers(visible, query, key, value, grad)
+    return with_mask(call.but(query=query, key=key, value=value, grad_output=grad), visible)
 
 
 def _odd(x: np.ndarray) -> np.ndarray:

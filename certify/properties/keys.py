@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed
+from certify.properties.agree import agree, joined, observed, zero
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import (
-    garbage,
-    keys_hidden_from_all,
-    take_keys,
-    take_queries,
-    with_mask,
-)
+from certify.properties.surgery import garbage, keys_hidden_from_all, take_keys, take_queries, with_mask
 from pyspec import AttentionCall
 from pyspec.visibility import segments
 
@@ -67,14 +61,10 @@ def _hidden_gradient(call: AttentionCall, bench: Bench) -> Outcome:
     hidden = keys_hidden_from_all(call)
     judged = []
     for name in ("grad_key", "grad_value"):
-        found = seen.tensors[name][hidden]
-        # Exactly zero, unless a score may overflow and drag the whole row along.
-        allowed = np.where(np.isinf(bounds[name][hidden]), np.inf, 0.0)
-        judged.append(compare(name, found, np.zeros_like(found), allowed))
+        judged.append(zero(name, seen.tensors[name][hidden], bounds[name][hidden]))
     if "grad_bias" in seen.tensors and call.bias is not None and call.bias.shape == call.score_shape:
-        found = seen.tensors["grad_bias"][~call.visible]
-        allowed = np.where(np.isinf(bounds["grad_bias"][~call.visible]), np.inf, 0.0)
-        judged.append(compare("grad_bias", found, np.zeros_like(found), allowed))
+        unseen = ~call.visible
+        judged.append(zero("grad_bias", seen.tensors["grad_bias"][unseen], bounds["grad_bias"][unseen]))
     return Outcome(judgements=tuple(judged), kernel=seen.kernel)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import ParamSpec
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
 from pyspec.fingerprint import fingerprint
 
 View = Callable[[np.ndarray], np.ndarray]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,13 @@ class Property:
     modifiers: bool = False
 
 
-def _to_its_end(check: Check) -> Check:
-    """The check, with an outcome reached early as its result."""
+def to_its_end(check: Callable[P, Outcome]) -> Callable[P, Outcome]:
+    """The check, with an outcome reached early as its result; also for a part of a check whose other parts count."""
 
-    def checked(call: AttentionCall, bench: Bench) -> Outcome:
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Outcome:
         try:
-            return check(call, bench)
+            return check(*args, **kwargs)
         except Settled as early:
             return early.outcome
 
@@ -159,7 +163,7 @@ def register(prop: Property) -> Property:
         raise ValueError(f"property {prop.id!r} is registered twice")
     if prop.theorem is None and not prop.basis:
         raise ValueError(f"property {prop.id!r} names no theorem: say in `basis` what it rests on")
-    prop = replace(prop, check=_to_its_end(prop.check))
+    prop = replace(prop, check=to_its_end(prop.check))
     if not prop.modifiers:
         prop = replace(prop, prepare=_unmodified(prop.prepare))
     _REGISTRY[prop.id] = prop

@@ -7,30 +7,20 @@ from dataclasses import replace
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed
+from certify.properties.agree import agree, compare, joined, observed, zero
 from certify.properties.explain import dot_scores, explained
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
+from certify.properties.model import Bench, Outcome, Property, call_rng, register, to_its_end
 from certify.properties.modifier_models import Way, modelled, named_mistakes
 from certify.properties.surgery import garbage, keys_hidden_from_all, with_mask
-from certify.subject import Capabilities
 from pyspec import AttentionCall, bounds
 from pyspec.formats import get_format, round_to
+from strategies.modifiers import SOFTCAPS
 
-SOFTCAPS = (1.0, 5.0, 20.0, 50.0)
 # c² outgrows s² by more than any format's precision where scores stay below the second number.
 NO_CAP, SMALL_SCORES = 2.0**40, 2.0**13
 
 
-def softcap(c: Capabilities) -> str | None:
-    """Needs a softcap."""
-    return None if c.softcap else "softcap not claimed"
-
-
-def sink(c: Capabilities) -> str | None:
-    """Needs an attention sink."""
-    return None if c.sink else "attention sink not claimed"
-
-
+@to_its_end
 def _named(call: AttentionCall, bench: Bench, against: AttentionCall | None = None) -> Outcome:
     """Agreement in every tensor; a refutation is led by the mistake that fits."""
     seen, allowed = observed(call, bench), bench.bounds(call)
@@ -147,9 +137,7 @@ def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:
     judged = []
     for name in ("output", "grad_query"):
         if name in seen.tensors:
-            found = seen.tensors[name][empty]
-            zero = np.where(np.isinf(allowed[name][empty]), np.inf, 0.0)
-            judged.append(compare(f"{name} of empty rows", found, np.zeros_like(found), zero))
+            judged.append(zero(f"{name} of empty rows", seen.tensors[name][empty], allowed[name][empty]))
     if "lse" in seen.tensors:
         logit = np.broadcast_to(call.sink[None, :, None], empty.shape)[empty]
         judged.append(compare("lse of empty rows", seen.tensors["lse"][empty], logit, allowed["lse"][empty]))
@@ -163,7 +151,7 @@ register(
         theorem="softcap_forward_over_duals",
         check=_named,
         prepare=_any_cap,
-        needs=softcap,
+        needs=needs.softcap,
         catches=("flash-attention#2544",),
         also=("softcap_backward_is_transpose", "softcap_jvp_backward_pairing"),
         modifiers=True,
@@ -176,7 +164,7 @@ register(
         theorem="softcap_masked_weight_zero",
         check=_hidden_stay_hidden,
         prepare=_capped_beside_hidden,
-        needs=lambda c: softcap(c) or needs.masks(c),
+        needs=lambda c: needs.softcap(c) or needs.masks(c),
         also=("softcap_empty_row_output_zero", "masked_keys_inert"),
         modifiers=True,
     )
@@ -189,7 +177,7 @@ register(
         basis="|c tanh(s/c) - s| ≤ |s|³/3c², and 1 - tanh²(s/c) ≥ 1 - s²/c²",
         check=_identity_limit,
         prepare=_no_limit,
-        needs=softcap,
+        needs=needs.softcap,
         modifiers=True,
     )
 )
@@ -200,7 +188,7 @@ register(
         theorem="sink_output_over_real_keys",
         check=_named,
         prepare=_any_sink,
-        needs=sink,
+        needs=needs.sink,
         also=("sink_joins_denominator", "sink_gradient_is_minus_mass_times_delta"),
         modifiers=True,
     )
@@ -212,7 +200,7 @@ register(
         theorem="sink_takes_mass",
         check=_takes_mass,
         prepare=_values_one,
-        needs=sink,
+        needs=needs.sink,
         also=("sink_joins_denominator",),
         modifiers=True,
     )
@@ -224,7 +212,7 @@ register(
         theorem="sink_empty_row_output_zero",
         check=_empty_rows,
         prepare=_empty_beside_sink,
-        needs=lambda c: sink(c) or needs.empty_rows(c),
+        needs=lambda c: needs.sink(c) or needs.empty_rows(c),
         modifiers=True,
     )
 )

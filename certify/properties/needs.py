@@ -73,3 +73,13 @@ def refusals(c: Capabilities) -> str | None:
 def poison(c: Capabilities) -> str | None:
     """Needs isolation of NaN and infinity in hidden keys and values."""
     return masks(c) or (None if c.isolates_poison else "isolation of NaN in hidden keys not claimed")
+
+
+def softcap(c: Capabilities) -> str | None:
+    """Needs a softcap."""
+    return None if c.softcap else "softcap not claimed"
+
+
+def sink(c: Capabilities) -> str | None:
+    """Needs an attention sink."""
+    return None if c.sink else "attention sink not claimed"

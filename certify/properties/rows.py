@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed
+from certify.properties.agree import agree, compare, joined, observed, zero
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
 from certify.properties.surgery import take_queries, with_least_mask, with_mask
 from pyspec import AttentionCall
@@ -32,12 +32,9 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     # In most calls nothing else is hidden: such a mask is told by one column.
     alone = rng.random() < 0.6
     others = np.ones_like(call.visible) if alone else call.visible
-    mask = others & ~hide
     # At least one full row stands next to the empty ones.
     kept = int(rng.integers(a.queries))
-    if hide[:, :, kept].all():
-        hide[:, :, kept] = False
-        mask = others & ~hide
+    mask = others & ~hide
     mask[:, :, kept] = True
     return (with_least_mask if alone else with_mask)(call, mask) if (~mask.any(-1)).any() else None
 
@@ -51,10 +48,7 @@ def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:
     bounds = bench.bounds(call)
     for name in ("output", "grad_query"):
         if name in seen.tensors:
-            found = seen.tensors[name][empty]
-            # Exactly zero, unless zero may be multiplied by an overflow.
-            allowed = np.where(np.isinf(bounds[name][empty]), np.inf, 0.0)
-            judged.append(compare(name, found, np.zeros_like(found), allowed))
+            judged.append(zero(name, seen.tensors[name][empty], bounds[name][empty]))
     if "lse" in seen.tensors:
         found = seen.tensors["lse"][empty]
         judged.append(compare("lse", found, np.full_like(found, -np.inf), np.zeros_like(found)))

@@ -7,7 +7,7 @@ import numpy as np
 from certify.properties import needs
 from certify.properties.agree import agree, joined
 from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import plain_encoding, take_queries, whole_bias, with_mask
+from certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
 from pyspec import AttentionCall, Scale, Visibility
 from pyspec.formats import get_format, round_to
 from pyspec.visibility import lower_right, upper_left
@@ -58,24 +58,18 @@ def _flagged(call: AttentionCall) -> AttentionCall:
 
 
 def _far(call: AttentionCall) -> AttentionCall | None:
-    return None if 0 in call.score_shape else _flagged(_long(call))
-
-
-def _long(call: AttentionCall) -> AttentionCall:
     """One batch, one head and a few features of the call, its rows and keys repeated to more than 128 of each."""
+    a = call.axes
+    if 0 in call.score_shape:
+        return None
     rng = call_rng(call, "lengths")
     rows, keys = int(rng.choice([129, 144, 160])), int(rng.choice([129, 144, 160, 200, 257]))
-    head = call.head_map[0]
-
-    def stretched(x: np.ndarray, at: int, length: int) -> np.ndarray:
-        one = x[:1, at : at + 1, :, :4]
-        return np.take(one, np.arange(length) % one.shape[2], axis=2)
-
-    return plain_encoding(call).but(
-        query=stretched(call.query, 0, rows),
-        key=stretched(call.key, head, keys),
-        value=stretched(call.value, head, keys),
-        grad_output=None if call.grad_output is None else stretched(call.grad_output, 0, rows),
+    head = slice(call.head_map[0], call.head_map[0] + 1)
+    one = call.but(
+        query=call.query[:1, :1, :, :4],
+        key=call.key[:1, head, :, :4],
+        value=call.value[:1, head, :, :4],
+        grad_output=None if call.grad_output is None else call.grad_output[:1, :1, :, :4],
         visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)),
         head_map=(0,),
         bias=None,
@@ -83,6 +77,7 @@ def _long(call: AttentionCall) -> AttentionCall:
         dropout=None,
         sink=None if call.sink is None else call.sink[:1],
     )
+    return _flagged(take_keys(take_queries(one, np.arange(rows) % a.queries), np.arange(keys) % a.keys))
 
 
 def _upper_left(call: AttentionCall, bench: Bench) -> Outcome:
@@ -100,15 +95,14 @@ def _large(call: AttentionCall) -> AttentionCall | None:
         return None
     rng = call_rng(call, "large")
     query, key = call.query.copy(), call.key.copy()
+    scale = call.scale_value or 1.0
     if rng.random() < 0.25:
         # All of them below any finite number that a kernel may start its maximum from.
-        root = np.sqrt(float(rng.uniform(70_000, 90_000)) / abs(call.scale_value or 1.0))
-        query[..., 0] = round_to(call.dtype, np.full(query.shape[:-1], root))
-        key[..., 0] = round_to(call.dtype, np.copysign(root, -(call.scale_value or 1.0)) * np.ones(key.shape[:-1]))
+        root = round_to(call.dtype, np.sqrt(rng.uniform(70_000, 90_000, 1) / abs(scale)))
+        query[..., 0], key[..., 0] = root, np.copysign(root, -scale)
         return call.but(query=query, key=key)
     # One feature carries logits far past the range of exp, of both signs, within the format's range.
     size = float(rng.choice([100.0, 200.0] if call.dtype == "float16" else [100.0, 1000.0, 8000.0]))
-    scale = call.scale_value or 1.0
     root = np.sqrt(size / abs(scale))
     query[..., 0] = round_to(call.dtype, root * rng.choice([-1.0, 1.0], query.shape[:-1]))
     key[..., 0] = round_to(call.dtype, root * rng.choice([-1.0, -0.5, 0.5, 1.0], key.shape[:-1]))

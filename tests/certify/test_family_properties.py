@@ -8,29 +8,18 @@ import numpy as np
 import pytest
 
 from certify.parts import features_of
-from certify.properties import Bench, Property, registered
-from certify.subject import Subject
+from certify.properties import registered
 from certify.subjects import load_subject
 from certify.subjects.families import NumpyScores, sampled_call
 from strategies import PROFILES, call_at, small
 from tests.certify.command import refuted
+from tests.certify.drawn import cases
 from tests.certify.planted_scores import PLANTED, PlantedScore, WrongScores
 
 ROOT = Path(__file__).parents[2]
 CASES = 60
 HELD = 12
 NAMES = (*dict.fromkeys(bug.refuted_by for bug in PLANTED), "bilinear-reduces-to-dot")
-
-
-def cases(subject: Subject, prop: Property, dtype: str, count: int, seed: int = 5):
-    """Outcomes of the property on generated calls, those it does not speak of left out."""
-    bench = Bench(subject, subject.ledger)
-    sizes = small(PROFILES["smoke"])
-    for index in range(count):
-        call = prop.prepare(call_at(seed, index, sizes, features_of(subject.capabilities, dtype)))
-        outcome = None if call is None else prop.check(call, bench)
-        if outcome is not None and outcome.skipped is None:
-            yield outcome
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from certify.parts import features_of
-from certify.properties import Bench, Property, registered
+from certify.properties import Bench, registered
 from certify.properties.agree import natural_size
 from certify.properties.modifier_models import Way, modelled
 from certify.subject import Subject, uncovered
@@ -18,22 +18,13 @@ from certify.subjects.functional import FunctionSubject
 from pyspec import AttentionCall, Oracle
 from strategies import PROFILES, Features, call_at, reduce_call, small
 from tests.certify.command import refuted
+from tests.certify.drawn import cases
 from tests.certify.planted_modifiers import PLANTED, Modified, PlantedModifier, right
 
 ROOT = Path(__file__).parents[2]
 CASES, HELD = 60, 12
 NAMES = tuple(dict.fromkeys(bug.refuted_by for bug in PLANTED))
 KEPT = tuple(p.id for p in registered().values() if p.modifiers and p.id not in NAMES)
-
-
-def cases(subject: Subject, prop: Property, dtype: str, count: int, seed: int = 5):
-    """Outcomes of the property on generated calls, those it does not speak of left out."""
-    bench = Bench(subject, subject.ledger)
-    for index in range(count):
-        call = prop.prepare(call_at(seed, index, small(PROFILES["smoke"]), features_of(subject.capabilities, dtype)))
-        outcome = None if call is None else prop.check(call, bench)
-        if outcome is not None and outcome.skipped is None:
-            yield outcome
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: f"{bug.name}-{bug.refuted_by}")
