@@ -40,9 +40,9 @@ def run_chunk(
     """Judge calls start..stop of one subject and dtype, by agreement or by the properties in turn."""
     import torch
 
+    from attnspec.certify.properties import Bench
+    from attnspec.certify.subjects import load_subject
     from bench.checkout import commit
-    from certify.properties import Bench
-    from certify.subjects import load_subject
 
     torch.set_num_threads(1)
     subject = load_subject(subject_name)
@@ -73,9 +73,9 @@ def run_chunk(
 
 def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
     """Every tensor of a call against its exact value."""
-    from certify.parts import features_of
-    from certify.properties.agree import agree
-    from strategies import PROFILES, call_at
+    from attnspec.certify.parts import features_of
+    from attnspec.certify.properties.agree import agree
+    from attnspec.strategies import PROFILES, call_at
 
     features = features_of(bench.subject.capabilities, dtype)
     return lambda index: (AGREEMENT, agree(call_at(seed, index, PROFILES[profile], features), bench))
@@ -83,8 +83,8 @@ def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
 
 def by_properties(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
     """A call to the property whose turn it is."""
-    from certify.parts import default_parts
-    from certify.properties import Outcome, registered
+    from attnspec.certify.parts import default_parts
+    from attnspec.certify.properties import Outcome, registered
 
     claims, call_at = bench.subject.capabilities, default_parts().call_at
     held = [p for p in registered().values() if p.needs(claims) is None]

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from certify.budget import audited
-from certify.certificate import AuditRecord
-from certify.errors import CertifyError
-from certify.properties.model import Bench
-from certify.search import Draw, Tally, check_case
+from attnspec.certify.budget import audited
+from attnspec.certify.certificate import AuditRecord
+from attnspec.certify.errors import CertifyError
+from attnspec.certify.properties.model import Bench
+from attnspec.certify.search import Draw, Tally, check_case
 
 
 @dataclass(frozen=True, eq=False)

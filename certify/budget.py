@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from certify.properties.model import Property
+from attnspec.certify.properties.model import Property
 
 PROFILES = ("smoke", "pr", "release")
 

@@ -8,22 +8,22 @@ import traceback
 
 import msgspec
 
-from certify.audit import Audited, audit
-from certify.budget import SETTLED, cases_for, cases_once_settled, seed_for
-from certify.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
-from certify.conclude import conclude, why_failed
-from certify.environment import debugging
-from certify.errors import OwnFault
-from certify.events import Handler, PairStarted, PhaseFinished
-from certify.gather import Run
-from certify.identify import Ready
-from certify.isolate import IsolatedSubject
-from certify.parts import REFERENCE, Parts
-from certify.properties.model import Bench, Property
-from certify.refute import refute, run_stored
-from certify.search import Draw, Tally, not_covered, search
-from certify.subject import Subject
-from certify.waivers import find_waiver
+from attnspec.certify.audit import Audited, audit
+from attnspec.certify.budget import SETTLED, cases_for, cases_once_settled, seed_for
+from attnspec.certify.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
+from attnspec.certify.conclude import conclude, why_failed
+from attnspec.certify.environment import debugging
+from attnspec.certify.errors import OwnFault
+from attnspec.certify.events import Handler, PairStarted, PhaseFinished
+from attnspec.certify.gather import Run
+from attnspec.certify.identify import Ready
+from attnspec.certify.isolate import IsolatedSubject
+from attnspec.certify.parts import REFERENCE, Parts
+from attnspec.certify.properties.model import Bench, Property
+from attnspec.certify.refute import refute, run_stored
+from attnspec.certify.search import Draw, Tally, not_covered, search
+from attnspec.certify.subject import Subject
+from attnspec.certify.waivers import find_waiver
 
 
 def run_campaign(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from certify.errors import UsageError
+from attnspec.certify.errors import UsageError
 
 FORMAT: Literal["attnspec.certificate/1"] = "attnspec.certificate/1"
 

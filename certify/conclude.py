@@ -6,8 +6,8 @@ import time
 
 import msgspec
 
-from certify import environment as surroundings
-from certify.certificate import (
+from attnspec.certify import environment as surroundings
+from attnspec.certify.certificate import (
     FORMAT,
     Certificate,
     ProofRecord,
@@ -18,13 +18,13 @@ from certify.certificate import (
     TimesRecord,
     WaiverRecord,
 )
-from certify.events import PhaseStarted, VerdictReached
-from certify.gather import Run
-from certify.ledgers import ledger_as_data
-from certify.scope import not_claimed
-from certify.search import together
-from certify.verdict import decide
-from certify.waivers import find_waiver, stale
+from attnspec.certify.events import PhaseStarted, VerdictReached
+from attnspec.certify.gather import Run
+from attnspec.certify.ledgers import ledger_as_data
+from attnspec.certify.scope import not_claimed
+from attnspec.certify.search import together
+from attnspec.certify.verdict import decide
+from attnspec.certify.waivers import find_waiver, stale
 
 
 def conclude(run: Run, proofs: ProofRecord, checked: SelfCheckRecord | None, interrupted: bool) -> Certificate:

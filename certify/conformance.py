@@ -13,19 +13,19 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
 
-from certify.budget import PROFILES, cases_for
-from certify.counterexample import make_counterexample
-from certify.errors import UsageError, did_you_mean
-from certify.minimise import minimise, refutes_reference
-from certify.parts import default_parts, features_of
-from certify.properties import Bench, Outcome, Property, registered
-from certify.pytest_plugin import DEFAULT_DTYPES
-from certify.report.text import refutation
-from certify.subject import Subject
-from pyspec import AttentionCall, CallError, call_from_json, call_to_json
-from pyspec.formats import FORMATS
-from strategies import PROFILES as SIZES
-from strategies import attention_calls, small, traits
+from attnspec.certify.budget import PROFILES, cases_for
+from attnspec.certify.counterexample import make_counterexample
+from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.minimise import minimise, refutes_reference
+from attnspec.certify.parts import default_parts, features_of
+from attnspec.certify.properties import Bench, Outcome, Property, registered
+from attnspec.certify.pytest_plugin import DEFAULT_DTYPES
+from attnspec.certify.report.text import refutation
+from attnspec.certify.subject import Subject
+from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json
+from attnspec.pyspec.formats import FORMATS
+from attnspec.strategies import PROFILES as SIZES
+from attnspec.strategies import attention_calls, small, traits
 
 _REDUCTION_TRIES = 1500
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from certify.errors import UsageError, did_you_mean
-from certify.ledgers import ledger_as_data, ledger_from_data
-from certify.numbers import ratio_out
-from certify.properties.model import Outcome, Property
-from pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json, call_to_json
+from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.ledgers import ledger_as_data, ledger_from_data
+from attnspec.certify.numbers import ratio_out
+from attnspec.certify.properties.model import Outcome, Property
+from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json, call_to_json
 
 FORMAT: Literal["attnspec.counterexample/1"] = "attnspec.counterexample/1"
 _ID = re.compile(r"[0-9a-f]{4,64}")
@@ -48,7 +48,7 @@ class Observed(_Record, frozen=True):
 class CounterExample(_Record, frozen=True):
     """One refuted claim: the property, the subject, the reduced call and the numbers seen. Holds no code to run.
 
-    `call` is the document of pyspec.call_to_json. `snippet` is text for people; nothing here executes it.
+    `call` is the document of attnspec.pyspec.call_to_json. `snippet` is text for people; nothing here executes it.
     """
 
     format: Literal["attnspec.counterexample/1"]

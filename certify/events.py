@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from certify.certificate import Certificate, PropertyRecord
-from certify.counterexample import CounterExample
-from certify.numbers import ratio_out
+from attnspec.certify.certificate import Certificate, PropertyRecord
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.numbers import ratio_out
 
 PHASES = (
     "identify",

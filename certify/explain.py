@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from certify.counterexample import find_counterexample, read_counterexample
-from certify.errors import UsageError
-from certify.identify import load
-from certify.isolate import IsolatedSubject
-from certify.parts import Parts
-from certify.properties.agree import expected_tensors, failure
-from certify.properties.model import Bench
-from certify.subject import Subject
-from pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json
-from pyspec.call_json import FORMAT as CALL_FORMAT
-from pyspec.trace_bounds import Leaving, first_leaving
+from attnspec.certify.counterexample import find_counterexample, read_counterexample
+from attnspec.certify.errors import UsageError
+from attnspec.certify.identify import load
+from attnspec.certify.isolate import IsolatedSubject
+from attnspec.certify.parts import Parts
+from attnspec.certify.properties.agree import expected_tensors, failure
+from attnspec.certify.properties.model import Bench
+from attnspec.certify.subject import Subject
+from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json
+from attnspec.pyspec.call_json import FORMAT as CALL_FORMAT
+from attnspec.pyspec.trace_bounds import Leaving, first_leaving
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def explain(one: Asked, parts: Parts) -> Explanation:
 
 
 def shown_stages(subject: Subject, call: AttentionCall) -> Mapping[str, np.ndarray] | None:
-    """What the optional method `stages(call)` of a subject returns: arrays by the names of pyspec.trace.STAGES."""
+    """What the optional method `stages(call)` of a subject returns: arrays named as in attnspec.pyspec.trace.STAGES."""
     method: Any = getattr(subject, "stages", None)
     if method is None:
         return None

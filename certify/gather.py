@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from certify.audit import Audited
-from certify.certificate import AuditRecord, PropertyRecord
-from certify.counterexample import CounterExample
-from certify.events import Handler, PairFinished, PhaseStarted, Warned
-from certify.identify import Ready
-from certify.parts import Parts
-from certify.search import Tally
-from pyspec import AttentionCall
+from attnspec.certify.audit import Audited
+from attnspec.certify.certificate import AuditRecord, PropertyRecord
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.events import Handler, PairFinished, PhaseStarted, Warned
+from attnspec.certify.identify import Ready
+from attnspec.certify.parts import Parts
+from attnspec.certify.search import Tally
+from attnspec.pyspec import AttentionCall
 
 
 @dataclass

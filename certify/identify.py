@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from certify.budget import PROFILES
-from certify.errors import MissingDevice, NothingSelected, UsageError, did_you_mean
-from certify.isolate import CALL_TIMEOUT
-from certify.ledgers import LedgerFor, ledger_option
-from certify.parts import Parts
-from certify.properties.model import Property
-from certify.subject import Subject
-from certify.waivers import Divergence, read_divergences
+from attnspec.certify.budget import PROFILES
+from attnspec.certify.errors import MissingDevice, NothingSelected, UsageError, did_you_mean
+from attnspec.certify.isolate import CALL_TIMEOUT
+from attnspec.certify.ledgers import LedgerFor, ledger_option
+from attnspec.certify.parts import Parts
+from attnspec.certify.properties.model import Property
+from attnspec.certify.subject import Subject
+from attnspec.certify.waivers import Divergence, read_divergences
 
 DEFAULT_DTYPES = ("float32", "bfloat16")
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from certify.errors import OwnFault, UsageError
-from certify.subject import Capabilities, KnownDivergence, Observation
-from certify.worker import ERRORS, WORKER_ENDED, ending, serve
-from pyspec import AttentionCall, Ledger
+from attnspec.certify.errors import OwnFault, UsageError
+from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
+from attnspec.certify.worker import ERRORS, WORKER_ENDED, ending, serve
+from attnspec.pyspec import AttentionCall, Ledger
 
 CALL_TIMEOUT = 60.0
 START_TIMEOUT = 300.0
@@ -33,7 +33,7 @@ _LIVE: weakref.WeakSet[IsolatedSubject] = weakref.WeakSet()
 
 
 class IsolatedSubject:
-    """A subject loaded and run in a spawned child; it has the interface of certify.subject.Subject.
+    """A subject loaded and run in a spawned child; it has the interface of attnspec.certify.subject.Subject.
 
     A call that kills the child gives an Observation whose error names the signal or exit code; one that does not
     answer within `timeout` seconds is killed. The next call gets a fresh child. Raises UsageError when the subject
@@ -96,7 +96,7 @@ class IsolatedSubject:
         return self._ledgers[dtype]
 
     def stages(self, call: AttentionCall) -> dict[str, np.ndarray] | None:
-        """The stages that the subject inside shows (certify.explain), or None when it shows none."""
+        """The stages that the subject inside shows (attnspec.certify.explain), or None when it shows none."""
         found: dict[str, np.ndarray] | None = self._must("stages", call)
         return found
 

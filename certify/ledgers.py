@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from certify.errors import UsageError, did_you_mean
-from pyspec import Ledger, named_ledgers
+from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.pyspec import Ledger, named_ledgers
 
 LedgerFor = Callable[[str], Ledger]
 
@@ -50,7 +50,7 @@ def ledger_from_data(data: Mapping[str, Any], where: str) -> Ledger:
 def ledger_option(value: str | None, declared: LedgerFor, dtypes: tuple[str, ...]) -> LedgerFor:
     """The ledger in force for each dtype: the subject's own, a named one, or one from a TOML or JSON file.
 
-    A file has one table a dtype, such as `[bfloat16]`, whose keys are the fields of pyspec.Ledger; `base` names a
+    A file has one table a dtype, such as `[bfloat16]`, keyed by the fields of attnspec.pyspec.Ledger; `base` names a
     ledger whose fields it starts from (default: what the subject declares).
     """
     if value is None:

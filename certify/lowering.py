@@ -1,4 +1,4 @@
-"""Encodings as torch objects: what `pyspec.encodings` describes, in the form that torch's own functions take.
+"""Encodings as torch objects: what `attnspec.pyspec.encodings` describes, in the form that torch's own functions take.
 
 torch is imported when an object is made. Nothing is decided here: `encode` has read the encoding back already.
 """
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from certify.subjects.torch_tensors import torch_dtype
-from pyspec.encodings import BlockMask, CausalBias, CausalFlag, CuSeqlens, Encoded
-from pyspec.encodings.blocks import evaluate
+from attnspec.certify.subjects.torch_tensors import torch_dtype
+from attnspec.pyspec.encodings import BlockMask, CausalBias, CausalFlag, CuSeqlens, Encoded
+from attnspec.pyspec.encodings.blocks import evaluate
 
 
 def to_torch(encoded: Encoded, *, dtype: str = "float32", device: str = "cpu") -> Any:

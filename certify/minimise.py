@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from certify.budget import THOROUGH
-from certify.isolate import IsolatedSubject
-from certify.properties.model import Bench, Outcome, Property
-from certify.subject import Subject
-from pyspec import AttentionCall
-from pyspec.fingerprint import fingerprint
+from attnspec.certify.budget import THOROUGH
+from attnspec.certify.isolate import IsolatedSubject
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.certify.subject import Subject
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.fingerprint import fingerprint
 
 # The count of tries decides, so that two runs end at the same call; the time only guards against slow subjects.
 REDUCTION_SECONDS = 30.0

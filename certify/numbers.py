@@ -7,7 +7,7 @@ import math
 import ml_dtypes
 import numpy as np
 
-from pyspec.formats import get_format, to_hex
+from attnspec.pyspec.formats import get_format, to_hex
 
 INFINITE = "infinite"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
-from certify.certificate import ProofRecord, SelfCheckRecord
-from certify.proofs import proof_state
-from certify.properties.model import Property
-from certify.subject import Capabilities, Subject
-from pyspec import AttentionCall
+from attnspec.certify.certificate import ProofRecord, SelfCheckRecord
+from attnspec.certify.proofs import proof_state
+from attnspec.certify.properties.model import Property
+from attnspec.certify.subject import Capabilities, Subject
+from attnspec.pyspec import AttentionCall
 
 REFERENCE = "numpy-reference"
 
@@ -54,31 +54,31 @@ def default_parts() -> Parts:
 
 
 def _load(spec: str, device: str) -> Subject:
-    from certify.subjects import load_subject
+    from attnspec.certify.subjects import load_subject
 
     return load_subject(spec, device)
 
 
 def _foreign(spec: str) -> bool:
-    from certify.subjects import is_foreign
+    from attnspec.certify.subjects import is_foreign
 
     return is_foreign(spec)
 
 
 def _fresh(spec: str, device: str, timeout: float) -> Subject:
-    from certify.isolate import IsolatedSubject
+    from attnspec.certify.isolate import IsolatedSubject
 
     return IsolatedSubject(spec, device, timeout=timeout)
 
 
 def _properties() -> Mapping[str, Property]:
-    from certify.properties import registered
+    from attnspec.certify.properties import registered
 
     return registered()
 
 
 def _call_at(seed: int, index: int, profile: str, claims: Capabilities, dtype: str, small: bool) -> AttentionCall:
-    import strategies
+    from attnspec import strategies
 
     chosen = strategies.PROFILES[profile]
     return strategies.call_at(seed, index, strategies.small(chosen) if small else chosen, features_of(claims, dtype))
@@ -86,7 +86,7 @@ def _call_at(seed: int, index: int, profile: str, claims: Capabilities, dtype: s
 
 def features_of(claims: Capabilities, dtype: str):  # type: ignore[no-untyped-def]
     """What may be drawn for a subject that claims this much, at one dtype (a strategies.Features)."""
-    from strategies import Features
+    from attnspec.strategies import Features
 
     shared = {f.name for f in fields(Features)} & {f.name for f in fields(Capabilities)}
     values = {name: getattr(claims, name) for name in shared}
@@ -96,20 +96,20 @@ def features_of(claims: Capabilities, dtype: str):  # type: ignore[no-untyped-de
 def _traits(call: AttentionCall) -> frozenset[str]:
     import numpy as np
 
-    import strategies
+    from attnspec import strategies
 
     with np.errstate(all="ignore"):
         return strategies.traits(call)
 
 
 def _reduce(call: AttentionCall, fails: Callable[[AttentionCall], bool], budget: int) -> AttentionCall:
-    import strategies
+    from attnspec import strategies
 
     return strategies.reduce_call(call, fails, budget)
 
 
 def _self_check(profile: str, seed: int) -> SelfCheckRecord:
-    from certify.selfcheck import run_selfcheck
+    from attnspec.certify.selfcheck import run_selfcheck
 
     report = run_selfcheck(profile, seed)
     planted = [row for row in report.rows if row.expected]

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from certify.certificate import ProofRecord
-from certify.errors import UsageError
+from attnspec.certify.certificate import ProofRecord
+from attnspec.certify.errors import UsageError
 
 STATE = Path(".attnspec") / "proofs.json"
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from certify.budget import reduction_budget
-from certify.counterexample import make_counterexample, write_counterexample
-from certify.errors import CertifyError, OwnFault
-from certify.events import CounterExampleFound, PhaseFinished, Reducing
-from certify.gather import Run
-from certify.minimise import REDUCTION_SECONDS, minimise, refutes_reference
-from certify.proofs import ProofRecord, checked_here
-from certify.properties.model import Bench, Outcome, Property
-from certify.search import Case, Tally, judged
-from certify.stored import concerns, replay, snippet_of, stored
-from certify.subject import Subject
-from pyspec import AttentionCall
+from attnspec.certify.budget import reduction_budget
+from attnspec.certify.counterexample import make_counterexample, write_counterexample
+from attnspec.certify.errors import CertifyError, OwnFault
+from attnspec.certify.events import CounterExampleFound, PhaseFinished, Reducing
+from attnspec.certify.gather import Run
+from attnspec.certify.minimise import REDUCTION_SECONDS, minimise, refutes_reference
+from attnspec.certify.proofs import ProofRecord, checked_here
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.certify.search import Case, Tally, judged
+from attnspec.certify.stored import concerns, replay, snippet_of, stored
+from attnspec.certify.subject import Subject
+from attnspec.pyspec import AttentionCall
 
 
 def refute(

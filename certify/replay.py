@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from certify.counterexample import CounterExample, worst_by_tensor
-from certify.errors import OwnFault, UsageError, did_you_mean
-from certify.identify import load
-from certify.isolate import IsolatedSubject
-from certify.parts import Parts
-from certify.proofs import ProofRecord, checked_here
-from certify.properties.model import Bench
-from certify.stored import replay as check_again
-from certify.stored import snippet_of
-from pyspec import AttentionCall
+from attnspec.certify.counterexample import CounterExample, worst_by_tensor
+from attnspec.certify.errors import OwnFault, UsageError, did_you_mean
+from attnspec.certify.identify import load
+from attnspec.certify.isolate import IsolatedSubject
+from attnspec.certify.parts import Parts
+from attnspec.certify.proofs import ProofRecord, checked_here
+from attnspec.certify.properties.model import Bench
+from attnspec.certify.stored import replay as check_again
+from attnspec.certify.stored import snippet_of
+from attnspec.pyspec import AttentionCall
 
 
 @dataclass(frozen=True, eq=False)

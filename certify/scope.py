@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from certify.certificate import ProofRecord, PropertyRecord
-from certify.subject import Subject
-from pyspec.formats import FORMATS
+from attnspec.certify.certificate import ProofRecord, PropertyRecord
+from attnspec.certify.subject import Subject
+from attnspec.pyspec.formats import FORMATS
 
 
 def not_claimed(

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from certify.budget import PATIENCE
-from certify.certificate import PropertyRecord, TensorRecord
-from certify.errors import CertifyError, OwnFault
-from certify.events import CaseChecked, CaseStatus
-from certify.numbers import ratio_out
-from certify.properties.model import Bench, Outcome, Property
-from pyspec import AttentionCall
+from attnspec.certify.budget import PATIENCE
+from attnspec.certify.certificate import PropertyRecord, TensorRecord
+from attnspec.certify.errors import CertifyError, OwnFault
+from attnspec.certify.events import CaseChecked, CaseStatus
+from attnspec.certify.numbers import ratio_out
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.pyspec import AttentionCall
 
-# Reasons that lie in what the subject claims, not in the call: see certify.subject.uncovered.
+# Reasons that lie in what the subject claims, not in the call: see attnspec.certify.subject.uncovered.
 _NOT_CLAIMED = re.compile(r" not claimed|^known divergence ")
 
 # Labels of a call's origin that number it instead of classing it.

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.properties import Bench, registered
-from certify.properties.surgery import plain_encoding, with_mask
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger, Scale
-from pyspec.formats import round_to
-from pyspec.visibility import lower_right, upper_left
-from strategies import PROFILES, Features, call_at, small
+from attnspec.certify.properties import Bench, registered
+from attnspec.certify.properties.surgery import plain_encoding, with_mask
+from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.visibility import lower_right, upper_left
+from attnspec.strategies import PROFILES, Features, call_at, small
 
 CASES = 40
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from certify.counterexample import CounterExample, read_counterexample
-from certify.errors import UsageError
-from certify.properties.model import Bench, Outcome, Property
-from certify.subject import Subject
-from pyspec import AttentionCall
+from attnspec.certify.counterexample import CounterExample, read_counterexample
+from attnspec.certify.errors import UsageError
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.certify.subject import Subject
+from attnspec.pyspec import AttentionCall
 
 
 @dataclass(frozen=True, eq=False)

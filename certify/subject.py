@@ -8,9 +8,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from pyspec import AttentionCall, Ledger
-from pyspec.call import LAYOUTS, MASK_ENCODINGS
-from pyspec.heads import is_grouped
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.call import LAYOUTS, MASK_ENCODINGS
+from attnspec.pyspec.heads import is_grouped
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Capabilities:
     can be passed. returns_lse: LSE is returned. empty_rows: rows without a visible key follow the zero policy.
     isolates_poison: NaN and infinities in keys and values that nobody sees stay without effect.
     any_scale: a scale other than the default may be given. empty_row_contract: where empty_rows is not claimed, what
-    rows without a visible key are known to come out as instead: "mean_of_values" or "nan" (pyspec.policies.Contract).
+    rows without a visible key are known to come out as instead: "mean_of_values" or "nan" (attnspec.pyspec.policies).
     deterministic: the same call gives the same bits again. refuses_meaningless: types, lengths, widths, batches or
     heads that do not fit one another raise an exception.
     softcap: scores may be capped to c tanh(s / c) before the bias. sink: a logit per query head without a value.
@@ -55,7 +55,7 @@ class Capabilities:
 class Observation:
     """What one run of a subject returned.
 
-    tensors: float64 copies by the names of pyspec.TENSORS (those the subject has); dtypes and devices: of the
+    tensors: float64 copies by the names of attnspec.pyspec.TENSORS (those the subject has); dtypes and devices: of the
     tensors as returned; kernel: the kernel seen to run, or "unobserved"; changed_inputs: inputs that the
     subject overwrote; error: what it raised, if it did.
     """
@@ -104,7 +104,7 @@ class Subject(Protocol):
         """
         ...
 
-    # Optional: stages(call) -> dict[str, ndarray], arrays by the names of pyspec.trace.STAGES, for `certify explain`.
+    # Optional: stages(call) -> dict[str, ndarray], named as in attnspec.pyspec.trace.STAGES, for `certify explain`.
 
     def snippet(self, call: AttentionCall) -> str:
         """A paste-able Python program that makes this call through the subject's public interface only."""

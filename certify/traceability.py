@@ -1,6 +1,6 @@
 """Which claim rests on what: the table of properties and theorems, written into README.md and docs/TRUST.md.
 
-python -m certify.traceability --write      (without --write: exit 1 when a table is out of date)
+python -m attnspec.certify.traceability --write      (without --write: exit 1 when a table is out of date)
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from certify.properties import Property, registered
+from attnspec.certify.properties import Property, registered
 
 BEGIN, END = "<!-- properties:begin -->", "<!-- properties:end -->"
 HEADLINES = Path("proofs/AttnProofs.lean")

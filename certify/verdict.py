@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from certify.certificate import AuditRecord, PropertyRecord, Verdict
-from certify.errors import ExitCode
+from attnspec.certify.certificate import AuditRecord, PropertyRecord, Verdict
+from attnspec.certify.errors import ExitCode
 
 # A reason names this many claims; the rows name them all.
 NAMED = 8

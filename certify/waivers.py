@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from certify.errors import UsageError, did_you_mean
+from attnspec.certify.errors import UsageError, did_you_mean
 
 _TEXTS = ("property", "subject", "dtype", "owner", "reason")
 

@@ -10,9 +10,9 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from certify.errors import CertifyError, MissingDevice, OwnFault, UsageError
-from certify.subject import KnownDivergence
-from pyspec import AttentionCall
+from attnspec.certify.errors import CertifyError, MissingDevice, OwnFault, UsageError
+from attnspec.certify.subject import KnownDivergence
+from attnspec.pyspec import AttentionCall
 
 # Kinds of message, besides "ok", "error" and the names of ERRORS.
 WORKER_STARTED = "worker started"
@@ -39,7 +39,7 @@ def serve(pipe: Connection, spec: str, device: str, parent: int, forks: bool) ->
     sys.stdout.flush()
     os.dup2(2, 1)
     try:
-        from certify.subjects import load_subject
+        from attnspec.certify.subjects import load_subject
 
         subject = load_subject(spec, device)
         about = {

@@ -3,14 +3,14 @@
 Mirrors the Lean specification in spec/ file by file. Needs neither torch nor hypothesis.
 """
 
-from pyspec.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
-from pyspec.call_json import call_from_json, call_to_json
-from pyspec.compiler import compile_visibility
-from pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
-from pyspec.gate import call_from_manifest
-from pyspec.ledger import Ledger, named_ledgers
-from pyspec.oracle import Judgement, Oracle, bounds
-from pyspec.trace import trace
+from attnspec.pyspec.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
+from attnspec.pyspec.call_json import call_from_json, call_to_json
+from attnspec.pyspec.compiler import compile_visibility
+from attnspec.pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
+from attnspec.pyspec.gate import call_from_manifest
+from attnspec.pyspec.ledger import Ledger, named_ledgers
+from attnspec.pyspec.oracle import Judgement, Oracle, bounds
+from attnspec.pyspec.trace import trace
 
 __all__ = [
     "TENSORS",

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from pyspec.domain import Domain
+from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Attention",)
 

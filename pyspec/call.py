@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.formats import get_format, is_representable
-from pyspec.scale import default_scale
+from attnspec.pyspec.formats import get_format, is_representable
+from attnspec.pyspec.scale import default_scale
 
 EMPTY_ROW_POLICIES = ("zero", "reject", "sanitize_then_zero_invalid_query", "tested_backend_contract")
 SCALE_PLACEMENTS = ("on_query", "on_key", "split", "on_scores")
@@ -47,7 +47,7 @@ class Visibility:
     marks real queries (None: all); an invalid query sees nothing. `empty_rows` says which rows may be empty:
     under "zero" any, with zero weights, output and gradients, and LSE -inf; under "reject" none; under
     "sanitize_then_zero_invalid_query" those of invalid queries, with the same zeros; under
-    "tested_backend_contract" any, with what the named backend was tested to do. See pyspec.policies.
+    "tested_backend_contract" any, with what the named backend was tested to do. See attnspec.pyspec.policies.
     """
 
     mask: np.ndarray
@@ -113,7 +113,7 @@ class AttentionCall:
     query [B,Hq,Q,Dk], key [B,Hkv,K,Dk], value [B,Hkv,K,Dv] and grad_output [B,Hq,Q,Dv] are float64 arrays
     whose every entry is a finite value of `dtype`; bias is finite, four axes broadcastable to [B,Hq,Q,K].
     softcap c > 0 caps scores to c tanh(scaled / c) before the bias is added; sink [Hq], values of `dtype`, is an extra
-    logit per query head that takes mass and carries no value (pyspec.sink). None: neither.
+    logit per query head that takes mass and carries no value (attnspec.pyspec.sink). None: neither.
     Every length may be zero and all are independent. `head_map[h]` is the key/value head of query head h.
     `encoding` says how a subject is told the visibility. `ledger` names the numerics a subject declared.
     Raises CallError naming the first broken field. Lean: AttnSpec.Inputs, AttnSpec.Params.
@@ -138,7 +138,7 @@ class AttentionCall:
     sink: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        from pyspec.call_check import check
+        from attnspec.pyspec.call_check import check
 
         check(self)
         for name in ("query", "key", "value", "bias", "grad_output", "sink"):
@@ -202,9 +202,9 @@ def make_call(
 ) -> AttentionCall:
     """A call from plain arrays: `visible` defaults to everything, `head_map` to equal groups.
 
-    Values are taken as they are: round them to `dtype` first (`pyspec.formats.round_to`).
+    Values are taken as they are: round them to `dtype` first (`attnspec.pyspec.formats.round_to`).
     """
-    from pyspec.heads import grouped
+    from attnspec.pyspec.heads import grouped
 
     get_format(dtype)
     query, key, value = (np.array(x, dtype=np.float64) for x in (query, key, value))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyspec import call as records
-from pyspec.formats import FORMATS, is_representable
+from attnspec.pyspec import call as records
+from attnspec.pyspec.formats import FORMATS, is_representable
 
 if TYPE_CHECKING:
-    from pyspec.call import AttentionCall
+    from attnspec.pyspec.call import AttentionCall
 
 
 def _require(condition: bool, message: str) -> None:
@@ -37,7 +37,7 @@ def _tensor(field: str, array: object, shape: tuple[int, ...], dtype: str, *, br
         _require(
             False,
             f"{field}{list(where)} = {array[where]!r} is not a value of {dtype}: "
-            "round it first with pyspec.formats.round_to",
+            "round it first with attnspec.pyspec.formats.round_to",
         )
 
 
@@ -173,7 +173,7 @@ def _check_encoding(call: AttentionCall) -> None:
         _require(bool(call.visible.all()), "encoding = 'none' hides nothing, but the mask hides a key")
         _require(call.bias is None, "encoding = 'none' carries no bias: use 'additive'")
     if call.encoding == "causal_flag":
-        from pyspec.visibility import upper_left
+        from attnspec.pyspec.visibility import upper_left
 
         _, _, q, k = call.score_shape
         expected = np.broadcast_to(upper_left(q, k), call.score_shape)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pyspec.call import AttentionCall, Backend, CallError, Dropout, Layout, Scale, Visibility
-from pyspec.formats import from_hex, to_hex
+from attnspec.pyspec.call import AttentionCall, Backend, CallError, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.formats import from_hex, to_hex
 
 FORMAT = "attnspec.call/1"
 

@@ -1,7 +1,7 @@
 """The visibility compiler: from coordinates and validity to one relation, with a record of how it came about.
 
 Every predicate is a boolean relation that broadcasts to [B, Hq, Q, K]; the compiled relation is their conjunction.
-The relation is compiled once, before any encoding; `pyspec.encodings` puts it into the form a kernel takes.
+The relation is compiled once, before any encoding; `attnspec.pyspec.encodings` puts it into the form a kernel takes.
 Lean: AttnSpec.Visibility; AttnProofs.visibility_composition, AttnProofs.prefix_is_a_causal_region.
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import Visibility
-from pyspec.coordinates import ancestors
-from pyspec.handoff import Handoff, VisibilityError
-from pyspec.places import Ints, Places, describe_validity, one_or_each, place, rows
+from attnspec.pyspec.call import Visibility
+from attnspec.pyspec.coordinates import ancestors
+from attnspec.pyspec.handoff import Handoff, VisibilityError
+from attnspec.pyspec.places import Ints, Places, describe_validity, one_or_each, place, rows
 
 Window = tuple[int | None, int | None]
 

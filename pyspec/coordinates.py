@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspec.handoff import VisibilityError
+from attnspec.pyspec.handoff import VisibilityError
 
 
 def _lengths(field: str, lengths: Sequence[int] | np.ndarray, size: int | None = None) -> np.ndarray:

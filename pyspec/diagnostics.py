@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspec.rows import check_rows
+from attnspec.pyspec.rows import check_rows
 
 
 @dataclass(frozen=True, eq=False)

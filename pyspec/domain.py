@@ -212,17 +212,17 @@ class ArrayDomain(Domain[np.ndarray]):
         return a[(slice(None),) * axis + (slice(start, stop),)]
 
     def softmax(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        from pyspec import softmax
+        from attnspec.pyspec import softmax
 
         return softmax.softmax(self, visible, scores)
 
     def lse(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        from pyspec import softmax
+        from attnspec.pyspec import softmax
 
         return softmax.lse(self, visible, scores)
 
     def center(self, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-        from pyspec import softmax
+        from attnspec.pyspec import softmax
 
         return softmax.center(self, weights, x)
 

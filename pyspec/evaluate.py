@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pyspec import attention, sink
-from pyspec.attention import Inputs, Params
-from pyspec.call import AttentionCall, CallError
-from pyspec.domain import Domain
-from pyspec.heads import group_sum, repeat
+from attnspec.pyspec import attention, sink
+from attnspec.pyspec.attention import Inputs, Params
+from attnspec.pyspec.call import AttentionCall, CallError
+from attnspec.pyspec.domain import Domain
+from attnspec.pyspec.heads import group_sum, repeat
 
 M = TypeVar("M")
 
@@ -20,10 +20,10 @@ TENSORS = ("output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias",
 def lift_call(dom: Domain[M], call: AttentionCall) -> tuple[Params[M], Inputs[M]]:
     """The call as the spec's parameters and inputs, key/value heads repeated by the head map.
 
-    A call with a sink is reduced first (pyspec.sink.extended): a CallError says so.
+    A call with a sink is reduced first (attnspec.pyspec.sink.extended): a CallError says so.
     """
     if call.sink is not None:
-        raise CallError("sink: the spec's inputs have none; reduce the call first with pyspec.sink.extended")
+        raise CallError("sink: the spec's inputs have none; reduce the call first with attnspec.pyspec.sink.extended")
     z = call.multiplier
     bias = None if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
     params = Params(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import AttentionCall
+from attnspec.pyspec.call import AttentionCall
 
 
 def fingerprint(call: AttentionCall) -> bytes:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import AttentionCall, Backend, CallError, Dropout, Scale, Visibility
-from pyspec.compiler import mask_digest
-from pyspec.handoff import CAUSAL_FAMILY, POLARITY
-from pyspec.manifest import ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
-from pyspec.scale import default_scale
+from attnspec.pyspec.call import AttentionCall, Backend, CallError, Dropout, Scale, Visibility
+from attnspec.pyspec.compiler import mask_digest
+from attnspec.pyspec.handoff import CAUSAL_FAMILY, POLARITY
+from attnspec.pyspec.manifest import ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
+from attnspec.pyspec.scale import default_scale
 
 ARRAYS = ("query", "key", "value", "visible", "query_valid", "bias", "dropout_multiplier", "grad_output", "sink")
 

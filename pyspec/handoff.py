@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pyspec.call import CallError
+from attnspec.pyspec.call import CallError
 
 POLARITY = "true_means_visible"
 TOPOLOGIES = ("bidirectional", "causal", "prefix", "tree", "cross")

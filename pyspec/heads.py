@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyspec.domain import Domain
+from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Heads",)
 

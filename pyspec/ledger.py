@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pyspec.domain import STAGES
-from pyspec.formats import FORMATS, Format, get_format
+from attnspec.pyspec.domain import STAGES
+from attnspec.pyspec.formats import FORMATS, Format, get_format
 
 FINAL_STAGES = ("output", "grad_query", "grad_key", "grad_value", "grad_bias")
 
@@ -18,7 +18,7 @@ class Ledger:
     the scale goes to query, key, both as a root, or the scores. Tiles of a gradient are summed in ascending order.
 
     storage, compute: formats of the tensors and of every accumulation and elementwise operation.
-    stores: stages (see pyspec.domain.STAGES) whose result is rounded to `storage` as well.
+    stores: stages (see attnspec.pyspec.domain.STAGES) whose result is rounded to `storage` as well.
     weights: "saved" when backward reuses the weights, "recomputed" when it forms exp(score - LSE) again.
     delta: "weights" for D = Σ P·Gp, "output" for D = Σ G·O with the rounded output.
     key_tile: keys per tile of an online softmax (None: one pass). gradient_tile: queries after which the running

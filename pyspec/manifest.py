@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspec.call import EMPTY_ROW_POLICIES
-from pyspec.formats import FORMATS
+from attnspec.pyspec.call import EMPTY_ROW_POLICIES
+from attnspec.pyspec.formats import FORMATS
 
 ROOT = "attention_call_v1"
 POLARITIES = ("true_means_legal", "true_means_visible")

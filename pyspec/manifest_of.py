@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import AttentionCall
-from pyspec.ledger import Ledger
-from pyspec.manifest import BACKEND, DROPOUT_LOCATION, NUMERICAL, ROOT, WEIGHTS
+from attnspec.pyspec.call import AttentionCall
+from attnspec.pyspec.ledger import Ledger
+from attnspec.pyspec.manifest import BACKEND, DROPOUT_LOCATION, NUMERICAL, ROOT, WEIGHTS
 
 
 def manifest_of(call: AttentionCall, ledger: Ledger | None = None, **facts: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Maps from a row of scores to a row of weights: four ways to the same softmax, and named maps that are others.
 
 Native, safe, scalar-online and block-online normalisation are one map in exact arithmetic; sparsemax and α-entmax
-are different models. All of them refuse an illegal row first (`pyspec.rows.check_row`).
+are different models. All of them refuse an illegal row first (`attnspec.pyspec.rows.check_row`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.domain import ArrayDomain
-from pyspec.rows import RowError, check_row, exp_of, log_of
+from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.rows import RowError, check_row, exp_of, log_of
 
 
 @dataclass(frozen=True)

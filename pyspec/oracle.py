@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb
 
-from pyspec.call import AttentionCall
-from pyspec.domains.ball import BallDomain, outward, precision
-from pyspec.domains.bound import BoundDomain
-from pyspec.evaluate import evaluate
-from pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec.call import AttentionCall
+from attnspec.pyspec.domains.ball import BallDomain, outward, precision
+from attnspec.pyspec.domains.bound import BoundDomain
+from attnspec.pyspec.evaluate import evaluate
+from attnspec.pyspec.ledger import NUMPY_FLOAT64
 
 PRECISIONS = (113, 226, 452, 904)
 
@@ -220,9 +220,9 @@ def _outside(name: str, a: np.ndarray) -> np.ndarray:
 
 def bounds(call: AttentionCall, ledger: object) -> dict[str, np.ndarray]:
     """Allowed absolute error of every tensor of the call, by name, derived from the spec under a ledger."""
-    from pyspec.ledger import Ledger
+    from attnspec.pyspec.ledger import Ledger
 
     if not isinstance(ledger, Ledger):
-        raise TypeError(f"ledger {ledger!r}: expected a pyspec.ledger.Ledger")
+        raise TypeError(f"ledger {ledger!r}: expected an attnspec.pyspec.ledger.Ledger")
     domain = BoundDomain(ledger)
     return {n: _squeeze(n, domain.lower(t))[1] for n, t in evaluate(domain, call).items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.handoff import VisibilityError
+from attnspec.pyspec.handoff import VisibilityError
 
 ALIGNMENTS = ("upper_left", "lower_right", "positions")
 Ints = int | Sequence[int] | np.ndarray

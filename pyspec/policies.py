@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pyspec.call import AttentionCall, Backend, CallError, Visibility
+from attnspec.pyspec.call import AttentionCall, Backend, CallError, Visibility
 
 POLICIES = ("reject", "zero", "sanitize_then_zero_invalid_query", "sentinel_key", "tested_backend_contract")
 REACHES = ("every_query", "rows_without_key")

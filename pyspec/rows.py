@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.domain import ArrayDomain
-from pyspec.domains.float64 import Float64Domain
+from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.domains.float64 import Float64Domain
 
 
 class RowError(ValueError):

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyspec.call import AttentionCall, Dropout, Visibility
-from pyspec.domain import Domain
+from attnspec.pyspec.call import AttentionCall, Dropout, Visibility
+from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Sink",)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from pyspec.domain import ArrayDomain
+    from attnspec.pyspec.domain import ArrayDomain
 
 LEAN_MODULES = ("AttnSpec.Softmax",)
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from pyspec import attention, softmax
-from pyspec.call import AttentionCall, CallError
-from pyspec.domain import ArrayDomain
-from pyspec.domains.float64 import Float64Domain
-from pyspec.evaluate import evaluate, lift_call
-from pyspec.sink import extended
+from attnspec.pyspec import attention, softmax
+from attnspec.pyspec.call import AttentionCall, CallError
+from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.domains.float64 import Float64Domain
+from attnspec.pyspec.evaluate import evaluate, lift_call
+from attnspec.pyspec.sink import extended
 
 SINK = "sink"
 _SCORES = ("batch", "head", "query", "key")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspec import attention
-from pyspec.call import AttentionCall
-from pyspec.domains.bound import BoundDomain
-from pyspec.domains.bounded import Bounded
-from pyspec.evaluate import evaluate, lift_call
-from pyspec.ledger import NUMPY_FLOAT64, Ledger
-from pyspec.sink import extended
-from pyspec.trace import BEFORE_MASK, STAGES
+from attnspec.pyspec import attention
+from attnspec.pyspec.call import AttentionCall
+from attnspec.pyspec.domains.bound import BoundDomain
+from attnspec.pyspec.domains.bounded import Bounded
+from attnspec.pyspec.evaluate import evaluate, lift_call
+from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
+from attnspec.pyspec.sink import extended
+from attnspec.pyspec.trace import BEFORE_MASK, STAGES
 
 # Stages that have bounds; row maxima, exponentials and denominators depend on how a kernel tiles a row.
 BOUNDED = (
@@ -37,7 +37,7 @@ class Leaving:
 
 
 def stage_bounds(call: AttentionCall, ledger: Ledger = NUMPY_FLOAT64) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """(float64 value, allowed error) of each stage of BOUNDED under the ledger, in the shapes of pyspec.trace.
+    """(float64 value, allowed error) of each stage of BOUNDED under the ledger, in the shapes of attnspec.pyspec.trace.
 
     With a sink, score stages have its column last. The value itself is within the error under NUMPY_FLOAT64.
     """

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import AttentionCall
-from pyspec.domain import ArrayDomain
-from pyspec.domains.float64 import Float64Domain
-from pyspec.sink import extended
-from pyspec.trace import STAGES, Trace, has_logarithm, sealed
+from attnspec.pyspec.call import AttentionCall
+from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.domains.float64 import Float64Domain
+from attnspec.pyspec.sink import extended
+from attnspec.pyspec.trace import STAGES, Trace, has_logarithm, sealed
 
 Legal = Callable[[int, int, int, int], bool]
 

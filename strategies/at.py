@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyspec.call import AttentionCall
-from strategies.choosing import generator_chooser
-from strategies.features import Features
-from strategies.plan import CallPlan, build, draw_plan
-from strategies.profiles import Profile
+from attnspec.pyspec.call import AttentionCall
+from attnspec.strategies.choosing import generator_chooser
+from attnspec.strategies.features import Features
+from attnspec.strategies.plan import CallPlan, build, draw_plan
+from attnspec.strategies.profiles import Profile
 
 
 def plan_at(seed: int, index: int, profile: str | Profile = "pr", features: Features | None = None) -> CallPlan:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyspec.call import AttentionCall
-from strategies.masks import MASK_AXES
+from attnspec.pyspec.call import AttentionCall
+from attnspec.strategies.masks import MASK_AXES
 
 
 def traits(call: AttentionCall) -> frozenset[str]:

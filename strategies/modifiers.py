@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from strategies.choosing import one_of, weighted
-from strategies.values import fit
+from attnspec.strategies.choosing import one_of, weighted
+from attnspec.strategies.values import fit
 
 SOFTCAPS = (1.0, 5.0, 20.0, 50.0)
 # Rare: a call with a softcap or a sink tells less about everything else.

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspec.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
-from pyspec.dropout import multiplier
-from pyspec.formats import get_format
-from pyspec.scale import default_scale
-from strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
-from strategies.choosing import Chooser, one_of, weighted
-from strategies.features import Features
-from strategies.gradients import GRADIENT_OPTIONS, build_gradient
-from strategies.head_maps import draw_heads
-from strategies.layouts import draw_layout
-from strategies.masks import MASK_AXES, MaskPlan, build_mask, draw_mask
-from strategies.modifiers import SINK_OPTIONS, SOFTCAP_OPTIONS, build_sink
-from strategies.profiles import Profile, get_profile
-from strategies.shapes import draw_axes
-from strategies.values import VALUE_OPTIONS, build_values
+from attnspec.pyspec.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.formats import get_format
+from attnspec.pyspec.scale import default_scale
+from attnspec.strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
+from attnspec.strategies.choosing import Chooser, one_of, weighted
+from attnspec.strategies.features import Features
+from attnspec.strategies.gradients import GRADIENT_OPTIONS, build_gradient
+from attnspec.strategies.head_maps import draw_heads
+from attnspec.strategies.layouts import draw_layout
+from attnspec.strategies.masks import MASK_AXES, MaskPlan, build_mask, draw_mask
+from attnspec.strategies.modifiers import SINK_OPTIONS, SOFTCAP_OPTIONS, build_sink
+from attnspec.strategies.profiles import Profile, get_profile
+from attnspec.strategies.shapes import draw_axes
+from attnspec.strategies.values import VALUE_OPTIONS, build_values
 
 SEEDS = range(2**32)
 SCALES: tuple[float | None, ...] = (None, 1.0, 0.5, 0.125, 3.0, -0.25, 0.0, 64.0)

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from pyspec.call import AttentionCall, CallError, Dropout, Visibility
-from strategies.keep import keep, keep_heads, share_key_head
-from strategies.simpler import Build, resets, simpler_numbers
-from strategies.values import fit
+from attnspec.pyspec.call import AttentionCall, CallError, Dropout, Visibility
+from attnspec.strategies.keep import keep, keep_heads, share_key_head
+from attnspec.strategies.simpler import Build, resets, simpler_numbers
+from attnspec.strategies.values import fit
 
 Fails = Callable[[AttentionCall], bool]
 # Lengths that a subject, or a bug, may need equal are shortened together as well.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import MASK_ENCODINGS, AttentionCall, Dropout, Layout, Scale, Visibility
-from pyspec.formats import round_to
+from attnspec.pyspec.call import MASK_ENCODINGS, AttentionCall, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.formats import round_to
 
 Build = Callable[[], AttentionCall]
 

@@ -1,6 +1,6 @@
 """The properties: every claim that a subject is held to, in one registry."""
 
-from certify.properties import (  # noqa: F401
+from attnspec.certify.properties import (  # noqa: F401
     agreement,
     contract,
     dropout,
@@ -17,6 +17,6 @@ from certify.properties import (  # noqa: F401
     visibility,
     visibility_hidden,
 )
-from certify.properties.model import Bench, Outcome, Property, registered
+from attnspec.certify.properties.model import Bench, Outcome, Property, registered
 
 __all__ = ["Bench", "Outcome", "Property", "registered"]

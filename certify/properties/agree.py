@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from certify.properties.model import Bench, Outcome, Settled, View
-from certify.subject import Observation
-from pyspec import AttentionCall, Judgement
+from attnspec.certify.properties.model import Bench, Outcome, Settled, View
+from attnspec.certify.subject import Observation
+from attnspec.pyspec import AttentionCall, Judgement
 
 GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from certify.properties import needs
-from certify.properties.agree import GRADIENTS, agree
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from pyspec import AttentionCall
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import GRADIENTS, agree
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.pyspec import AttentionCall
 
 
 def _forward(call: AttentionCall, bench: Bench) -> Outcome:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import observed
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import over_several_tiles, with_mask
-from pyspec import AttentionCall
-from pyspec.formats import round_to
-from pyspec.heads import is_grouped
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import observed
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import over_several_tiles, with_mask
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.heads import is_grouped
 
 _RUNS = 2
 

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed, zero
-from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import whole_bias, with_mask
-from certify.subject import Capabilities
-from pyspec import AttentionCall, Dropout, Oracle, Visibility
-from pyspec import attention as spec
-from pyspec.domains import BallDomain, BoundDomain, Float64Domain
-from pyspec.domains.ball import precision
-from pyspec.dropout import multiplier
-from pyspec.evaluate import lift_call
-from pyspec.formats import round_to
-from pyspec.ledger import NUMPY_FLOAT64, Ledger
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, compare, joined, observed, zero
+from attnspec.certify.properties.explain import dot_scores, explained, output_of, without_modifiers
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import whole_bias, with_mask
+from attnspec.certify.subject import Capabilities
+from attnspec.pyspec import AttentionCall, Dropout, Oracle, Visibility
+from attnspec.pyspec import attention as spec
+from attnspec.pyspec.domains import BallDomain, BoundDomain, Float64Domain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.evaluate import lift_call
+from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
 
 
 def _needs_weights(c: Capabilities) -> str | None:

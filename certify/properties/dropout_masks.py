@@ -12,14 +12,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import GRADIENTS, agree, compare, failure, joined, observed
-from certify.properties.dropout import dropped
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.subject import Capabilities
-from certify.subjects.families import sampled_call
-from pyspec import AttentionCall, Dropout, Layout, Visibility
-from pyspec.dropout import count_interval, multiplier
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import GRADIENTS, agree, compare, failure, joined, observed
+from attnspec.certify.properties.dropout import dropped
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects.families import sampled_call
+from attnspec.pyspec import AttentionCall, Dropout, Layout, Visibility
+from attnspec.pyspec.dropout import count_interval, multiplier
 
 # A right subject fails one check of chance at most this often.
 FALSE_ALARM = Fraction(1, 10**9)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, expected_tensors, observed
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import over_several_tiles, with_mask
-from pyspec import AttentionCall, Ledger, Scale
-from pyspec.domains import Float64Domain
-from pyspec.evaluate import evaluate
-from pyspec.formats import get_format, is_representable
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, compare, expected_tensors, observed
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import over_several_tiles, with_mask
+from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec.domains import Float64Domain
+from attnspec.pyspec.evaluate import evaluate
+from attnspec.pyspec.formats import get_format, is_representable
 
 LOW = ("bfloat16", "float16")
 

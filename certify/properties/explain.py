@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from certify.properties.model import Outcome
-from pyspec import AttentionCall
-from pyspec.domains import Float64Domain
-from pyspec.softmax import softmax
+from attnspec.certify.properties.model import Outcome
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.domains import Float64Domain
+from attnspec.pyspec.softmax import softmax
 
 Rows = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

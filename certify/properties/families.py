@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from certify.properties.agree import agree, expected_tensors, is_vacuous, observed
-from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.subject import Capabilities
-from pyspec import AttentionCall, CallError, Scale
-from pyspec.families import (
+from attnspec.certify.properties.agree import agree, expected_tensors, is_vacuous, observed
+from attnspec.certify.properties.explain import dot_scores, explained, output_of, without_modifiers
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.subject import Capabilities
+from attnspec.pyspec import AttentionCall, CallError, Scale
+from attnspec.pyspec.families import (
     Additive,
     Bilinear,
     Cosine,
@@ -22,10 +22,10 @@ from pyspec.families import (
     family_bounds,
     reduce_to_dot,
 )
-from pyspec.families.kinds import family_call
-from pyspec.formats import get_format, round_to
-from pyspec.normalisers import entmax_rows, sparsemax_rows
-from pyspec.scale import wrong_multipliers
+from attnspec.pyspec.families.kinds import family_call
+from attnspec.pyspec.formats import get_format, round_to
+from attnspec.pyspec.normalisers import entmax_rows, sparsemax_rows
+from attnspec.pyspec.scale import wrong_multipliers
 
 
 def families_of(c: Capabilities) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ def _is_softmax(call: AttentionCall, bench: Bench) -> Outcome:
 
 
 def _softmax_base(visible: np.ndarray, scores: np.ndarray, base: float) -> np.ndarray:
-    from certify.properties.explain import softmax_weights
+    from attnspec.certify.properties.explain import softmax_weights
 
     return softmax_weights(visible, scores * np.log(base))
 

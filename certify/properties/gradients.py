@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import whole_bias, with_least_mask
-from pyspec import AttentionCall, evaluate_jvp
-from pyspec.domains import BoundDomain
-from pyspec.formats import round_to
-from pyspec.ledger import NUMPY_FLOAT64
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, compare, joined, observed
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import whole_bias, with_least_mask
+from attnspec.pyspec import AttentionCall, evaluate_jvp
+from attnspec.pyspec.domains import BoundDomain
+from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.ledger import NUMPY_FLOAT64
 
 
 def _paired(call: AttentionCall, bench: Bench) -> Outcome:

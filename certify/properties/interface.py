@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, expected_tensors, joined, observed
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import plain_encoding, with_least_mask
-from certify.subject import Capabilities
-from pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
-from pyspec.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
-from pyspec.dropout import multiplier
-from pyspec.heads import grouped
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, expected_tensors, joined, observed
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import plain_encoding, with_least_mask
+from attnspec.certify.subject import Capabilities
+from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
+from attnspec.pyspec.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.heads import grouped
 
 
 def _encodings(call: AttentionCall, bench: Bench) -> Outcome:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, joined, observed, zero
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import garbage, keys_hidden_from_all, take_keys, take_queries, with_mask
-from pyspec import AttentionCall
-from pyspec.visibility import segments
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, joined, observed, zero
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import garbage, keys_hidden_from_all, take_keys, take_queries, with_mask
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.visibility import segments
 
 
 def _some_keys_hidden(call: AttentionCall) -> AttentionCall | None:

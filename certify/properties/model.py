@@ -10,10 +10,10 @@ from typing import ParamSpec
 
 import numpy as np
 
-from certify.properties.order import in_order
-from certify.subject import Capabilities, Observation, Subject, uncovered
-from pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
-from pyspec.fingerprint import fingerprint
+from attnspec.certify.properties.order import in_order
+from attnspec.certify.subject import Capabilities, Observation, Subject, uncovered
+from attnspec.pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
+from attnspec.pyspec.fingerprint import fingerprint
 
 View = Callable[[np.ndarray], np.ndarray]
 P = ParamSpec("P")
@@ -153,7 +153,7 @@ def _unmodified(prepare: Prepare) -> Prepare:
     return prepared
 
 
-# Registration happens at import of certify.properties.
+# Registration happens at import of attnspec.certify.properties.
 _REGISTRY: dict[str, Property] = {}
 
 
@@ -171,5 +171,5 @@ def register(prop: Property) -> Property:
 
 
 def registered() -> dict[str, Property]:
-    """All properties by id, those that refute most wrong kernels first (certify.properties.order)."""
+    """All properties by id, those that refute most wrong kernels first (attnspec.certify.properties.order)."""
     return {name: _REGISTRY[name] for name in in_order(_REGISTRY)}

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed, zero
-from certify.properties.explain import dot_scores, explained
-from certify.properties.model import Bench, Outcome, Property, call_rng, register, to_its_end
-from certify.properties.modifier_models import Way, modelled, named_mistakes
-from certify.properties.surgery import garbage, keys_hidden_from_all, with_mask
-from pyspec import AttentionCall, bounds
-from pyspec.formats import get_format, round_to
-from strategies.modifiers import SOFTCAPS
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, compare, joined, observed, zero
+from attnspec.certify.properties.explain import dot_scores, explained
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register, to_its_end
+from attnspec.certify.properties.modifier_models import Way, modelled, named_mistakes
+from attnspec.certify.properties.surgery import garbage, keys_hidden_from_all, with_mask
+from attnspec.pyspec import AttentionCall, bounds
+from attnspec.pyspec.formats import get_format, round_to
+from attnspec.strategies.modifiers import SOFTCAPS
 
 # c² outgrows s² by more than any format's precision where scores stay below the second number.
 NO_CAP, SMALL_SCORES = 2.0**40, 2.0**13

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed, zero
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_queries, with_least_mask, with_mask
-from pyspec import AttentionCall
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, compare, joined, observed, zero
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import take_queries, with_least_mask, with_mask
+from attnspec.pyspec import AttentionCall
 
 
 def _separate(call: AttentionCall, bench: Bench) -> Outcome:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, joined
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
-from pyspec import AttentionCall, Scale, Visibility
-from pyspec.formats import get_format, round_to
-from pyspec.visibility import lower_right, upper_left
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, joined
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
+from attnspec.pyspec import AttentionCall, Scale, Visibility
+from attnspec.pyspec.formats import get_format, round_to
+from attnspec.pyspec.visibility import lower_right, upper_left
 
 
 def _shifted(call: AttentionCall, bench: Bench) -> Outcome:

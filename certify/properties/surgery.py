@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from certify.properties.model import call_rng
-from pyspec import AttentionCall, Dropout, Visibility
-from pyspec.formats import round_to
+from attnspec.certify.properties.model import call_rng
+from attnspec.pyspec import AttentionCall, Dropout, Visibility
+from attnspec.pyspec.formats import round_to
 
 # More rows or keys than one tile of 32 has.
 SEVERAL_TILES = 40

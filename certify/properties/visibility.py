@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, joined
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import garbage, take_keys, take_queries, with_least_mask, with_mask
-from pyspec import AttentionCall, Visibility
-from pyspec.compiler import compile_visibility
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, joined
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import garbage, take_keys, take_queries, with_least_mask, with_mask
+from attnspec.pyspec import AttentionCall, Visibility
+from attnspec.pyspec.compiler import compile_visibility
 
 FORWARD = ("output", "lse", "grad_query")
 

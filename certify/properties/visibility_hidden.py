@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, joined
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import with_mask
-from certify.properties.visibility import FORWARD, agrees, half_counting, no_scores
-from pyspec import AttentionCall
+from attnspec.certify.properties import needs
+from attnspec.certify.properties.agree import agree, joined
+from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.surgery import with_mask
+from attnspec.certify.properties.visibility import FORWARD, agrees, half_counting, no_scores
+from attnspec.pyspec import AttentionCall
 
 
 def _sparse(call: AttentionCall) -> AttentionCall | None:

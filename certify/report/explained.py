@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from certify.counterexample import observed_from
-from certify.explain import Explanation
-from certify.numbers import decimal
-from certify.report.text import call_lines, observed_lines, shape_line
-from pyspec import AttentionCall, Judgement
-from pyspec.trace import Trace, trace
+from attnspec.certify.counterexample import observed_from
+from attnspec.certify.explain import Explanation
+from attnspec.certify.numbers import decimal
+from attnspec.certify.report.text import call_lines, observed_lines, shape_line
+from attnspec.pyspec import AttentionCall, Judgement
+from attnspec.pyspec.trace import Trace, trace
 
 # This many keys of a row are printed, those that contribute most.
 SHOWN = 12

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TextIO
 
-from certify.certificate import Certificate, to_json
-from certify.counterexample import CounterExample
-from certify.events import CaseChecked, CounterExampleFound, Event, VerdictReached, event_json
+from attnspec.certify.certificate import Certificate, to_json
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.events import CaseChecked, CounterExampleFound, Event, VerdictReached, event_json
 
 
 class Evidence:
@@ -41,9 +41,9 @@ class Evidence:
 
 def write_reports(certificate: Certificate, examples: dict[str, CounterExample], out: Path) -> None:
     """Write every report of a certificate into a folder."""
-    from certify.report.html import html
-    from certify.report.junit import junit
-    from certify.report.markdown import markdown
+    from attnspec.certify.report.html import html
+    from attnspec.certify.report.junit import junit
+    from attnspec.certify.report.markdown import markdown
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "certificate.json").write_text(to_json(certificate), encoding="utf-8")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 
-from certify.certificate import LETTERS, MEANINGS, Certificate, PropertyRecord
-from certify.counterexample import CounterExample
-from certify.numbers import ratio_in, ratio_text
-from certify.report.summary import facts
-from certify.report.text import refutation
+from attnspec.certify.certificate import LETTERS, MEANINGS, Certificate, PropertyRecord
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.numbers import ratio_in, ratio_text
+from attnspec.certify.report.summary import facts
+from attnspec.certify.report.text import refutation
 
 
 def html(certificate: Certificate, examples: Mapping[str, CounterExample]) -> str:
@@ -18,7 +18,9 @@ def html(certificate: Certificate, examples: Mapping[str, CounterExample]) -> st
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["ratio"] = ratio_text
-    template = environment.from_string(files("certify").joinpath("templates/report.html").read_text(encoding="utf-8"))
+    template = environment.from_string(
+        files("attnspec.certify").joinpath("templates/report.html").read_text(encoding="utf-8")
+    )
     return template.render(
         certificate=certificate,
         tone={"CERTIFIED": "good", "REFUTED": "bad"}.get(certificate.verdict, "open"),

@@ -6,9 +6,9 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 
-from certify.certificate import Certificate, PropertyRecord
-from certify.counterexample import CounterExample
-from certify.report.text import refutation
+from attnspec.certify.certificate import Certificate, PropertyRecord
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.report.text import refutation
 
 _ERRORS = {"own_fault", "not_reproducible", "unfinished"}
 _SKIPPED = {"not_covered", "not_run", "waived"}

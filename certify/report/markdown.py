@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from certify.certificate import LETTERS, MEANINGS, Certificate
-from certify.counterexample import CounterExample
-from certify.numbers import ratio_text
-from certify.report.summary import facts
-from certify.report.text import refutation
+from attnspec.certify.certificate import LETTERS, MEANINGS, Certificate
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.numbers import ratio_text
+from attnspec.certify.report.summary import facts
+from attnspec.certify.report.text import refutation
 
 
 def markdown(certificate: Certificate, examples: Mapping[str, CounterExample]) -> str:

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from certify.certificate import LETTERS, Certificate, PropertyRecord
-from certify.numbers import ratio_text
-from certify.scope import left_out_as_known
+from attnspec.certify.certificate import LETTERS, Certificate, PropertyRecord
+from attnspec.certify.numbers import ratio_text
+from attnspec.certify.scope import left_out_as_known
 
 STYLES = {
     "held": "green",

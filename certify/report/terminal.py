@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from certify.certificate import LETTERS
-from certify.counterexample import CounterExample
-from certify.events import (
+from attnspec.certify.certificate import LETTERS
+from attnspec.certify.counterexample import CounterExample
+from attnspec.certify.events import (
     CaseChecked,
     CounterExampleFound,
     Event,
@@ -19,9 +19,9 @@ from certify.events import (
     VerdictReached,
     Warned,
 )
-from certify.numbers import ratio_text
-from certify.report.summary import STYLES, last_line, print_certificate
-from certify.report.text import place_of, refutations
+from attnspec.certify.numbers import ratio_text
+from attnspec.certify.report.summary import STYLES, last_line, print_certificate
+from attnspec.certify.report.text import place_of, refutations
 
 
 class Terminal:

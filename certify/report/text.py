@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from certify.counterexample import CounterExample, Number, Observed
-from certify.numbers import decimal, hex_word, ratio_text, ulps
-from certify.proofs import ProofRecord
-from pyspec import AttentionCall
-from pyspec.formats import FORMATS
+from attnspec.certify.counterexample import CounterExample, Number, Observed
+from attnspec.certify.numbers import decimal, hex_word, ratio_text, ulps
+from attnspec.certify.proofs import ProofRecord
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.formats import FORMATS
 
 # Arrays of up to this many entries are shown whole.
 WHOLE = 24

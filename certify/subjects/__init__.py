@@ -10,14 +10,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from certify.errors import UsageError, did_you_mean
-from certify.subject import Subject
+from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.subject import Subject
 
 ENTRY_POINTS = "attnspec.subjects"
 
 
 def _numpy_reference(device: str) -> Subject:
-    from certify.subjects.numpy_reference import NumpyReference
+    from attnspec.certify.subjects.numpy_reference import NumpyReference
 
     if device != "cpu":
         raise UsageError(f"numpy-reference runs on cpu only, not on {device!r}: leave --device out")
@@ -25,7 +25,7 @@ def _numpy_reference(device: str) -> Subject:
 
 
 def _torch_eager(device: str) -> Subject:
-    from certify.subjects.torch_sdpa import TorchEager, require_device
+    from attnspec.certify.subjects.torch_sdpa import TorchEager, require_device
 
     require_device(device)
     return TorchEager(device)
@@ -33,7 +33,7 @@ def _torch_eager(device: str) -> Subject:
 
 def _torch_sdpa(kernel: str) -> Callable[[str], Subject]:
     def make(device: str) -> Subject:
-        from certify.subjects.torch_sdpa import CAPABILITIES, TorchSdpa, require_device
+        from attnspec.certify.subjects.torch_sdpa import CAPABILITIES, TorchSdpa, require_device
 
         require_device(device)
         if (kernel, device.split(":")[0]) not in CAPABILITIES:
@@ -44,7 +44,7 @@ def _torch_sdpa(kernel: str) -> Callable[[str], Subject]:
 
 
 def _numpy_scores(device: str) -> Subject:
-    from certify.subjects.families import NumpyScores
+    from attnspec.certify.subjects.families import NumpyScores
 
     if device != "cpu":
         raise UsageError(f"numpy-scores runs on cpu only, not on {device!r}: leave --device out")
@@ -52,8 +52,8 @@ def _numpy_scores(device: str) -> Subject:
 
 
 def _torch_scores(device: str) -> Subject:
-    from certify.subjects.families import TorchScores
-    from certify.subjects.torch_sdpa import require_device
+    from attnspec.certify.subjects.families import TorchScores
+    from attnspec.certify.subjects.torch_sdpa import require_device
 
     require_device(device)
     return TorchScores(device)
@@ -152,8 +152,8 @@ def _as_subject(found: Any, spec: str, device: str, *, factory: bool = False) ->
             f"subject {spec!r} is a {type(found).__name__}: expected a Subject, or a function "
             "fn(query, key, value, attn_mask=None, ...)"
         )
-    from certify.subjects.functional import FunctionSubject
-    from certify.subjects.torch_sdpa import require_device
+    from attnspec.certify.subjects.functional import FunctionSubject
+    from attnspec.certify.subjects.torch_sdpa import require_device
 
     require_device(device)
     return FunctionSubject(found, spec, device)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_scores import attention
-from pyspec import AttentionCall, Ledger
-from pyspec.families import FAMILIES, Additive, Bilinear, Cosine, FamilyCall
-from pyspec.formats import FORMATS, round_to
-from pyspec.ledger import every_operation_stored, named_ledgers
+from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.subjects.numpy_scores import attention
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.families import FAMILIES, Additive, Bilinear, Cosine, FamilyCall
+from attnspec.pyspec.formats import FORMATS, round_to
+from attnspec.pyspec.ledger import every_operation_stored, named_ledgers
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
 
 
 def _snippet(call: AttentionCall, name: str) -> str:
-    from certify.subjects.snippet import call_literal
+    from attnspec.certify.subjects.snippet import call_literal
 
     return (
         call_literal(call)
-        + "from certify.subjects import load_subject\n\n"
+        + "from attnspec.certify.subjects import load_subject\n\n"
         + f"print(dict(load_subject({name!r}).run(call).tensors))\n"
     )
 
@@ -126,7 +126,7 @@ class TorchScores:
         )
 
     def identity(self) -> dict[str, str]:
-        from certify.subjects.torch_sdpa import torch_identity
+        from attnspec.certify.subjects.torch_sdpa import torch_identity
 
         return torch_identity(self.device)
 
@@ -134,7 +134,7 @@ class TorchScores:
         return every_operation_stored(dtype)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        from certify.subjects.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
+        from attnspec.certify.subjects.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
 
         family = call.family if isinstance(call, FamilyCall) else None
         arrays = {} if family is None else family.parameters()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pyspec import AttentionCall
-from pyspec.families import Additive, Bilinear, Cosine, Dot, Family, FamilyCall
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.families import Additive, Bilinear, Cosine, Dot, Family, FamilyCall
 
 Gradients = dict[str, np.ndarray]
 Pullback = Callable[[np.ndarray], Gradients]

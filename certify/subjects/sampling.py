@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.families import SampledCall, ScoreCapabilities
-from certify.subjects.functional import FunctionSubject
-from certify.subjects.torch_tensors import run_torch
-from pyspec import AttentionCall
+from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.subjects.families import SampledCall, ScoreCapabilities
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.certify.subjects.torch_tensors import run_torch
+from attnspec.pyspec import AttentionCall
 
 
 @dataclass(frozen=True)

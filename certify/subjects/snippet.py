@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec import AttentionCall, call_to_json
-from pyspec.formats import FORMATS, to_hex
+from attnspec.pyspec import AttentionCall, call_to_json
+from attnspec.pyspec.formats import FORMATS, to_hex
 
 _TORCH = {name: f"torch.{name}" for name in FORMATS}
 _INLINE = 600
@@ -15,7 +15,7 @@ _INLINE = 600
 
 def call_literal(call: AttentionCall) -> str:
     """Statements that define `call` through pyspec."""
-    return f"from pyspec import call_from_json\n\ncall = call_from_json({call_to_json(call)!r})\n"
+    return f"from attnspec.pyspec import call_from_json\n\ncall = call_from_json({call_to_json(call)!r})\n"
 
 
 def _number(x: float) -> str:

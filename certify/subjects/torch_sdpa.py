@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from certify.errors import MissingDevice, UsageError
-from certify.subject import Capabilities, KnownDivergence, Observation
-from certify.subjects.snippet import torch_program
-from certify.subjects.torch_tensors import run_torch
-from pyspec import AttentionCall, Ledger
-from pyspec.call import LAYOUTS
-from pyspec.formats import FORMATS, get_format
-from pyspec.ledger import every_operation_stored, flash, one_precision
+from attnspec.certify.errors import MissingDevice, UsageError
+from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
+from attnspec.certify.subjects.snippet import torch_program
+from attnspec.certify.subjects.torch_tensors import run_torch
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.call import LAYOUTS
+from attnspec.pyspec.formats import FORMATS, get_format
+from attnspec.pyspec.ledger import every_operation_stored, flash, one_precision
 
 KERNELS = {
     "math": "MATH",
@@ -205,11 +205,11 @@ class TorchEager:
         return run_torch(call, raw, self.device, invoke, bias_gradient=True)
 
     def snippet(self, call: AttentionCall) -> str:
-        from certify.subjects.snippet import call_literal
+        from attnspec.certify.subjects.snippet import call_literal
 
         return (
             call_literal(call)
-            + "from certify.subjects import load_subject\n\n"
+            + "from attnspec.certify.subjects import load_subject\n\n"
             + "print(dict(load_subject('torch-eager').run(call).tensors))\n"
         )
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from certify.subject import Observation
-from pyspec import AttentionCall
+from attnspec.certify.subject import Observation
+from attnspec.pyspec import AttentionCall
 
 PADDING = 3
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 from flint import arb, arb_mat, ctx
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.domain import ArrayDomain
 
 _SMALLEST_NORMAL = 2.0**-1022
 

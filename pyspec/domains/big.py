@@ -7,8 +7,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from pyspec.domain import ArrayDomain
-from pyspec.domains.float64 import masked_row_max
+from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.domains.float64 import masked_row_max
 
 
 class BigDomain(ArrayDomain):

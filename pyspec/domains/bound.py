@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyspec.domains.bound_linear import LinearBounds
-from pyspec.domains.bounded import Bounded
-from pyspec.formats import FLOAT64
-from pyspec.ledger import NUMPY_FLOAT64, Ledger
+from attnspec.pyspec.domains.bound_linear import LinearBounds
+from attnspec.pyspec.domains.bounded import Bounded
+from attnspec.pyspec.formats import FLOAT64
+from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
 
 # Past this log-domain width an interval says nothing, and exp would overflow.
 _HOPELESS = 300.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pyspec.domain import Domain
-from pyspec.domains.bounded import Bounded, Terms, growth, transposed
-from pyspec.formats import FLOAT64, Format
-from pyspec.ledger import NUMPY_FLOAT64, Ledger
+from attnspec.pyspec.domain import Domain
+from attnspec.pyspec.domains.bounded import Bounded, Terms, growth, transposed
+from attnspec.pyspec.formats import FLOAT64, Format
+from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
 
 # The bound is itself computed in float64 with a few roundings per operation; this covers them all.
 _OWN_ROUNDING = 1.0 + 2.0**-20

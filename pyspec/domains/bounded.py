@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pyspec.formats import Format
+from attnspec.pyspec.formats import Format
 
 
 @dataclass(frozen=True, eq=False)

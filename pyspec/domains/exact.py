@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flint import fmpq
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.domain import ArrayDomain
 
 
 def pade_exp(x: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.domain import ArrayDomain
 
 
 def masked_row_max(visible: np.ndarray, scores: np.ndarray, default: Any) -> np.ndarray:

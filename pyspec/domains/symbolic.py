@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.domain import ArrayDomain
 
 
 class SymbolicDomain(ArrayDomain):

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.compiler import Compiled
-from pyspec.encodings import blocks, dense, flags, packed
-from pyspec.encodings.base import Encoded, Encoding, EncodingError, Registry, first_difference, request
-from pyspec.encodings.blocks import BlockMask
-from pyspec.encodings.dense import compose_additive, leaked_mass
-from pyspec.encodings.flags import CausalBias, CausalFlag
-from pyspec.encodings.packed import CuSeqlens
+from attnspec.pyspec.compiler import Compiled
+from attnspec.pyspec.encodings import blocks, dense, flags, packed
+from attnspec.pyspec.encodings.base import Encoded, Encoding, EncodingError, Registry, first_difference, request
+from attnspec.pyspec.encodings.blocks import BlockMask
+from attnspec.pyspec.encodings.dense import compose_additive, leaked_mass
+from attnspec.pyspec.encodings.flags import CausalBias, CausalFlag
+from attnspec.pyspec.encodings.packed import CuSeqlens
 
 _REGISTRY = Registry()
 _REGISTRY.add(

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import CallError
-from pyspec.compiler import Compiled
-from pyspec.formats import get_format, is_representable
-from pyspec.handoff import Handoff
+from attnspec.pyspec.call import CallError
+from attnspec.pyspec.compiler import Compiled
+from attnspec.pyspec.formats import get_format, is_representable
+from attnspec.pyspec.handoff import Handoff
 
 Shape = tuple[int, int, int, int]
 

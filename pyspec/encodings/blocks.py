@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.encodings.base import Encoding, Request, Shape
+from attnspec.pyspec.encodings.base import Encoding, Request, Shape
 
 MaskMod = Callable[[Any, Any, Any, Any], Any]
 

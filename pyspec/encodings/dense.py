@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.encodings.base import Encoding, Request, Shape
-from pyspec.formats import get_format, round_to
+from attnspec.pyspec.encodings.base import Encoding, Request, Shape
+from attnspec.pyspec.formats import get_format, round_to
 
 
 def _same(r: Request) -> np.ndarray:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspec import visibility
-from pyspec.encodings.base import Encoding, Request, Shape
+from attnspec.pyspec import visibility
+from attnspec.pyspec.encodings.base import Encoding, Request, Shape
 
 
 @dataclass(frozen=True)

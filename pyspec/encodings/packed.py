@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pyspec import visibility
-from pyspec.encodings.base import Encoding, EncodingError, Request, Shape
+from attnspec.pyspec import visibility
+from attnspec.pyspec.encodings.base import Encoding, EncodingError, Request, Shape
 
 
 @dataclass(frozen=True)

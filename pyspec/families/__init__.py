@@ -5,14 +5,14 @@ bilinear     u = q W kᵀ
 additive     u = vᵀ tanh(W_q q + W_k k + b)
 cosine       u = q · k / (|q| |k|), with a named policy for vectors of length zero
 
-Everything after u is the attention of `pyspec.attention`. Only the dot family may be handed to a dot-product
+Everything after u is the attention of `attnspec.pyspec.attention`. Only the dot family may be handed to a dot-product
 kernel; `reduce_to_dot` says which calls of the others are dot products in disguise, and refuses the rest by name.
 """
 
-from pyspec.families.evaluate import FamilyOracle, evaluate_family, evaluate_family_jvp, family_bounds
-from pyspec.families.kinds import FAMILIES, Additive, Bilinear, Cosine, Dot, Family, FamilyCall, FamilyError
-from pyspec.families.reduce import Reduction, reduce_to_dot
-from pyspec.families.scores import score_jvp, scores, scores_backward, sharpest_cosine_weight
+from attnspec.pyspec.families.evaluate import FamilyOracle, evaluate_family, evaluate_family_jvp, family_bounds
+from attnspec.pyspec.families.kinds import FAMILIES, Additive, Bilinear, Cosine, Dot, Family, FamilyCall, FamilyError
+from attnspec.pyspec.families.reduce import Reduction, reduce_to_dot
+from attnspec.pyspec.families.scores import score_jvp, scores, scores_backward, sharpest_cosine_weight
 
 __all__ = [
     "FAMILIES",

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from pyspec import attention
-from pyspec.attention import Params
-from pyspec.call import AttentionCall, CallError
-from pyspec.domain import Domain
-from pyspec.domains.ball import BallDomain, precision
-from pyspec.domains.bound import BoundDomain
-from pyspec.domains.bounded import Bounded
-from pyspec.evaluate import lift_call
-from pyspec.families import ops
-from pyspec.families.kinds import Cosine, Dot, Family, FamilyCall
-from pyspec.families.scores import Matrices, lift_parameters, score_jvp, scores, scores_backward
-from pyspec.heads import group_sum, repeat
-from pyspec.ledger import NUMPY_FLOAT64, Ledger
-from pyspec.oracle import Oracle
+from attnspec.pyspec import attention
+from attnspec.pyspec.attention import Params
+from attnspec.pyspec.call import AttentionCall, CallError
+from attnspec.pyspec.domain import Domain
+from attnspec.pyspec.domains.ball import BallDomain, precision
+from attnspec.pyspec.domains.bound import BoundDomain
+from attnspec.pyspec.domains.bounded import Bounded
+from attnspec.pyspec.evaluate import lift_call
+from attnspec.pyspec.families import ops
+from attnspec.pyspec.families.kinds import Cosine, Dot, Family, FamilyCall
+from attnspec.pyspec.families.scores import Matrices, lift_parameters, score_jvp, scores, scores_backward
+from attnspec.pyspec.heads import group_sum, repeat
+from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
+from attnspec.pyspec.oracle import Oracle
 
 
 def _family(call: AttentionCall) -> Family:
@@ -45,9 +45,9 @@ def _logits(dom: Domain[Any], params: Params[Any], bias: Any, u: Any) -> Any:
 
 
 def evaluate_family(dom: Domain[Any], call: AttentionCall, *, with_lse: bool = True) -> dict[str, Any]:
-    """Every tensor of the call by name: those of pyspec.TENSORS, and grad_<parameter> for each parameter.
+    """Every tensor of the call by name: those of attnspec.pyspec.TENSORS, and grad_<parameter> for each parameter.
 
-    s = α u + B, and from there on as in pyspec.attention. A plain AttentionCall is one of the dot family.
+    s = α u + B, and from there on as in attnspec.pyspec.attention. A plain AttentionCall is one of the dot family.
     """
     family = _family(call)
     params, inputs = lift_call(dom, call)

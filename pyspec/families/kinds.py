@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pyspec.call import AttentionCall, CallError
-from pyspec.formats import is_representable
+from attnspec.pyspec.call import AttentionCall, CallError
+from attnspec.pyspec.formats import is_representable
 
 ZERO_NORM_POLICIES = ("reject", "zero", "clamp")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspec.domain import ArrayDomain, Domain
-from pyspec.families import ops
-from pyspec.families.kinds import Additive, Bilinear, Cosine, Family
-from pyspec.rows import exp_of
+from attnspec.pyspec.domain import ArrayDomain, Domain
+from attnspec.pyspec.families import ops
+from attnspec.pyspec.families.kinds import Additive, Bilinear, Cosine, Family
+from attnspec.pyspec.rows import exp_of
 
 Matrices = Mapping[str, Any]
 

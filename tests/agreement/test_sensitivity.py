@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import attention, heads, online, sink, softmax, visibility
-from pyspec.domains.exact import ExactDomain
+from attnspec.pyspec import attention, heads, online, sink, softmax, visibility
+from attnspec.pyspec.domains.exact import ExactDomain
 from tests.agreement import test_vectors as agreement
 from tests.agreement.vector_files import cases
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from flint import fmpq
 
-from pyspec import attention, dropout, dual, heads, online, scale, sink, visibility
-from pyspec.attention import Inputs, Params
-from pyspec.call import Dropout, make_call
-from pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
-from pyspec.evaluate import evaluate, lift_call
+from attnspec.pyspec import attention, dropout, dual, heads, online, scale, sink, visibility
+from attnspec.pyspec.attention import Inputs, Params
+from attnspec.pyspec.call import Dropout, make_call
+from attnspec.pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
+from attnspec.pyspec.evaluate import evaluate, lift_call
 from tests.agreement.vector_files import cases, mask, numbers
 from tools.lean import vectors
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from certify.parts import features_of
-from certify.properties import Bench, Outcome, Property
-from certify.subject import Subject
-from strategies import PROFILES, call_at, small
+from attnspec.certify.parts import features_of
+from attnspec.certify.properties import Bench, Outcome, Property
+from attnspec.certify.subject import Subject
+from attnspec.strategies import PROFILES, call_at, small
 
 
 def cases(subject: Subject, prop: Property, dtype: str, count: int, seed: int = 5) -> Iterator[Outcome]:

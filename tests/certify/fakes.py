@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from certify.certificate import ProofRecord, SelfCheckRecord
-from certify.errors import MissingDevice, UsageError
-from certify.parts import Parts, default_parts
-from certify.properties.agree import agree
-from certify.properties.model import Bench, Outcome, Property
-from certify.subject import Capabilities, Observation, Subject
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import round_to
+from attnspec.certify.certificate import ProofRecord, SelfCheckRecord
+from attnspec.certify.errors import MissingDevice, UsageError
+from attnspec.certify.parts import Parts, default_parts
+from attnspec.certify.properties.agree import agree
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.certify.subject import Capabilities, Observation, Subject
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.formats import round_to
 
 PROOFS = ProofRecord(
     compiled="not here", toolchain=None, digests={}, vectors="none here", agrees=None, theorems=[], detail="not here"

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.subject import Capabilities, KnownDivergence, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger
+from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger
 
 
 @dataclass(frozen=True)

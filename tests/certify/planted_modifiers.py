@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import FORMATS, round_to
+from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.formats import FORMATS, round_to
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.properties.surgery import with_mask
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger, Scale
+from attnspec.certify.properties.surgery import with_mask
+from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger, Scale
 
 Change = Callable[[AttentionCall], AttentionCall]
 

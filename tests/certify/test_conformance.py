@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.conformance import ConformanceCase, Refuted
-from certify.properties import registered
-from certify.subject import Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall
-from pyspec.fingerprint import fingerprint
+from attnspec.certify.conformance import ConformanceCase, Refuted
+from attnspec.certify.properties import registered
+from attnspec.certify.subject import Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.fingerprint import fingerprint
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from certify.parts import features_of
-from certify.properties import Bench, Outcome, registered
-from certify.properties.contract import faults
-from certify.properties.surgery import squeezed
-from certify.subject import Capabilities
-from certify.subjects import load_subject
-from certify.subjects.functional import FunctionSubject
-from pyspec import CallError
-from pyspec.heads import grouped
-from strategies import PROFILES, call_at, small
+from attnspec.certify.parts import features_of
+from attnspec.certify.properties import Bench, Outcome, registered
+from attnspec.certify.properties.contract import faults
+from attnspec.certify.properties.surgery import squeezed
+from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects import load_subject
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.pyspec import CallError
+from attnspec.pyspec.heads import grouped
+from attnspec.strategies import PROFILES, call_at, small
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 CLAIMS = Capabilities(deterministic=True, refuses_meaningless=True, zero_sizes=False, empty_rows=False, bias=False)

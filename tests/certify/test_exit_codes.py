@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from certify.errors import ExitCode, worst_exit
-from certify.subject import Observation
-from pyspec import AttentionCall
+from attnspec.certify.errors import ExitCode, worst_exit
+from attnspec.certify.subject import Observation
+from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
@@ -118,7 +118,7 @@ def test_other_bits_with_the_same_verdict_are_counted_by_the_audit(certify: Cert
 
 def test_an_audit_that_cannot_start_is_incomplete(certify: Certify) -> None:
     def fresh(spec: str, device: str, timeout: float) -> Fake:
-        from certify.errors import UsageError
+        from attnspec.certify.errors import UsageError
 
         raise UsageError("cannot be loaded a second time")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.parts import features_of
-from certify.properties import registered
-from certify.subjects import load_subject
-from certify.subjects.families import NumpyScores, sampled_call
-from strategies import PROFILES, call_at, small
+from attnspec.certify.parts import features_of
+from attnspec.certify.properties import registered
+from attnspec.certify.subjects import load_subject
+from attnspec.certify.subjects.families import NumpyScores, sampled_call
+from attnspec.strategies import PROFILES, call_at, small
 from tests.certify.command import refuted
 from tests.certify.drawn import cases
 from tests.certify.planted_scores import PLANTED, PlantedScore, WrongScores

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.errors import UsageError
-from certify.isolate import IsolatedSubject
-from certify.parts import default_parts
-from certify.subject import uncovered
-from pyspec import AttentionCall, make_call
+from attnspec.certify.errors import UsageError
+from attnspec.certify.isolate import IsolatedSubject
+from attnspec.certify.parts import default_parts
+from attnspec.certify.subject import uncovered
+from attnspec.pyspec import AttentionCall, make_call
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 
@@ -149,12 +149,12 @@ def test_a_crash_refutes_is_reduced_and_the_campaign_goes_on(certify: Certify) -
 def test_what_a_subject_prints_stays_out_of_the_events(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "import certify.parts as parts\n"
+        "import attnspec.certify.parts as parts\n"
         "from tests.certify import fakes\n"
         "real = parts.default_parts()\n"
         "world = fakes.replace(fakes.parts(), load=real.load, foreign=real.foreign, fresh=real.fresh)\n"
         "parts.default_parts = lambda: world\n"
-        "from certify.cli import main\n"
+        "from attnspec.certify.cli import main\n"
         f"main(['run', '{MODULE}:prints', '--dtype', 'float32', '--examples', '9', '--json', *sys.argv[1:]])\n"
     )
     root = Path(__file__).parents[2]

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certify.parts import features_of
-from certify.properties import Bench, registered
-from certify.properties.agree import natural_size
-from certify.properties.modifier_models import Way, modelled
-from certify.subject import Subject, uncovered
-from certify.subjects import load_subject
-from certify.subjects.functional import FunctionSubject
-from pyspec import AttentionCall, Oracle
-from strategies import PROFILES, Features, call_at, reduce_call, small
+from attnspec.certify.parts import features_of
+from attnspec.certify.properties import Bench, registered
+from attnspec.certify.properties.agree import natural_size
+from attnspec.certify.properties.modifier_models import Way, modelled
+from attnspec.certify.subject import Subject, uncovered
+from attnspec.certify.subjects import load_subject
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.pyspec import AttentionCall, Oracle
+from attnspec.strategies import PROFILES, Features, call_at, reduce_call, small
 from tests.certify.command import refuted
 from tests.certify.drawn import cases
 from tests.certify.planted_modifiers import PLANTED, Modified, PlantedModifier, right

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from certify.parts import features_of
-from certify.properties import Bench, Outcome, registered
-from strategies import PROFILES, call_at, small
+from attnspec.certify.parts import features_of
+from attnspec.certify.properties import Bench, Outcome, registered
+from attnspec.strategies import PROFILES, call_at, small
 
 torch = pytest.importorskip("torch")
 

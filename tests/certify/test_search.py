@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
-from certify.certificate import read_certificate
-from certify.minimise import kind, minimise
-from certify.properties.model import Bench, Outcome, Property
-from certify.scope import left_out_as_known
-from certify.search import Tally, check_case, search
-from certify.subject import Observation
-from pyspec import AttentionCall, Judgement, make_call
-from strategies import reduce_call
+from attnspec.certify.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
+from attnspec.certify.certificate import read_certificate
+from attnspec.certify.minimise import kind, minimise
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.certify.scope import left_out_as_known
+from attnspec.certify.search import Tally, check_case, search
+from attnspec.certify.subject import Observation
+from attnspec.pyspec import AttentionCall, Judgement, make_call
+from attnspec.strategies import reduce_call
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from certify.properties import Bench, Outcome, registered
-from certify.properties.policies import declared_contract
-from certify.selfcheck import _mean_on_empty_rows
-from certify.subject import Observation, Subject
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, make_call
-from strategies import PROFILES, Features, call_at, small
+from attnspec.certify.properties import Bench, Outcome, registered
+from attnspec.certify.properties.policies import declared_contract
+from attnspec.certify.selfcheck import _mean_on_empty_rows
+from attnspec.certify.subject import Observation, Subject
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, make_call
+from attnspec.strategies import PROFILES, Features, call_at, small
 from tests.certify import planted_visibility as planted
 
 VISIBILITY = (

@@ -54,7 +54,7 @@ def test_console_examples(command: str, shown: str, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     assert program == "certify"
     done = subprocess.run(
-        [sys.executable, "-m", "certify", *arguments],
+        [sys.executable, "-m", "attnspec.certify", *arguments],
         cwd=tmp_path,
         env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
         capture_output=True,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from certify.budget import cases_for, seed_for
-from certify.parts import default_parts
-from certify.properties import registered
-from certify.properties.model import Bench
-from certify.search import check_case
-from certify.subjects import load_subject
-from pyspec.ledger import named_ledgers
+from attnspec.certify.budget import cases_for, seed_for
+from attnspec.certify.parts import default_parts
+from attnspec.certify.properties import registered
+from attnspec.certify.properties.model import Bench
+from attnspec.certify.search import check_case
+from attnspec.certify.subjects import load_subject
+from attnspec.pyspec.ledger import named_ledgers
 
 torch = pytest.importorskip("torch")
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from certify.budget import cases_for, seed_for
-from certify.parts import default_parts
-from certify.properties import registered
-from certify.properties.model import Bench, Property
-from certify.search import Case, judged
-from pyspec import AttentionCall
+from attnspec.certify.budget import cases_for, seed_for
+from attnspec.certify.parts import default_parts
+from attnspec.certify.properties import registered
+from attnspec.certify.properties.model import Bench, Property
+from attnspec.certify.search import Case, judged
+from attnspec.pyspec import AttentionCall
 
 from .subject import ZOO, ZooSubject
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, evaluate, make_call
-from pyspec.domain import STAGES
-from pyspec.domains import BoundDomain
-from pyspec.formats import FORMATS, round_to
-from pyspec.ledger import every_operation_stored, flash, named_ledgers, one_precision
+from attnspec.pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, evaluate, make_call
+from attnspec.pyspec.domain import STAGES
+from attnspec.pyspec.domains import BoundDomain
+from attnspec.pyspec.formats import FORMATS, round_to
+from attnspec.pyspec.ledger import every_operation_stored, flash, named_ledgers, one_precision
 from tests.pyspec.draws import PROFILES, draw
 from tests.pyspec.legal_kernel import ORDERS, LegalKernel
 
@@ -313,5 +313,5 @@ def test_roundings_after_each_tile_compound() -> None:
 
 def test_bounds_want_a_ledger() -> None:
     call = make_call(np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)))
-    with pytest.raises(TypeError, match=r"'math': expected a pyspec\.ledger\.Ledger"):
+    with pytest.raises(TypeError, match=r"'math': expected an attnspec\.pyspec\.ledger\.Ledger"):
         bounds(call, "math")

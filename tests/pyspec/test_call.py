@@ -10,10 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, call_from_json, call_to_json, make_call
-from pyspec.call import Backend
-from pyspec.formats import FORMATS, get_format, round_to
-from pyspec.visibility import upper_left
+from attnspec.pyspec import (
+    AttentionCall,
+    CallError,
+    Dropout,
+    Layout,
+    Scale,
+    Visibility,
+    call_from_json,
+    call_to_json,
+    make_call,
+)
+from attnspec.pyspec.call import Backend
+from attnspec.pyspec.formats import FORMATS, get_format, round_to
+from attnspec.pyspec.visibility import upper_left
 from tests.pyspec.draws import draw
 
 

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from pyspec import visibility as vis
-from pyspec.compiler import Compiled, compile_visibility
-from pyspec.coordinates import ancestors, cache_slots, left_padded, packed, positions_of, right_padded
-from pyspec.handoff import VisibilityError
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.compiler import Compiled, compile_visibility
+from attnspec.pyspec.coordinates import ancestors, cache_slots, left_padded, packed, positions_of, right_padded
+from attnspec.pyspec.handoff import VisibilityError
 
 SIZES = [(1, 1), (2, 5), (5, 2), (4, 4), (1, 6), (6, 1), (0, 3), (3, 0)]
 

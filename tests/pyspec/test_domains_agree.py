@@ -12,9 +12,9 @@ import pytest
 import sympy
 from flint import arb
 
-from pyspec import AttentionCall, Dropout, Visibility, attention, evaluate, evaluate_jvp, make_call
-from pyspec.attention import Inputs, Params
-from pyspec.domains import (
+from attnspec.pyspec import AttentionCall, Dropout, Visibility, attention, evaluate, evaluate_jvp, make_call
+from attnspec.pyspec.attention import Inputs, Params
+from attnspec.pyspec.domains import (
     BallDomain,
     BigDomain,
     BoundDomain,
@@ -23,10 +23,10 @@ from pyspec.domains import (
     SymbolicDomain,
     pade_exp,
 )
-from pyspec.domains.ball import precision
-from pyspec.dual import DualDomain
-from pyspec.evaluate import lift_call
-from pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.dual import DualDomain
+from attnspec.pyspec.evaluate import lift_call
+from attnspec.pyspec.ledger import NUMPY_FLOAT64
 from tests.pyspec.draws import draw
 
 EXACT = ExactDomain()

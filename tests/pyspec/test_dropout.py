@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pyspec import Dropout, make_call
-from pyspec.attention import Params
-from pyspec.attention import consumed as consume
-from pyspec.domains import ExactDomain, Float64Domain
-from pyspec.dropout import (
+from attnspec.pyspec import Dropout, make_call
+from attnspec.pyspec.attention import Params
+from attnspec.pyspec.attention import consumed as consume
+from attnspec.pyspec.domains import ExactDomain, Float64Domain
+from attnspec.pyspec.dropout import (
     VARIANTS,
     count_interval,
     expectation,
@@ -25,7 +25,7 @@ from pyspec.dropout import (
     renormalised,
     renormalised_or_whole,
 )
-from pyspec.evaluate import evaluate
+from attnspec.pyspec.evaluate import evaluate
 
 P = ["0.1", "0.2", "0.3", "0.4"]
 VALUES = [[1, 0], [0, 1], [1, "0.5"], ["1/2", 2]]

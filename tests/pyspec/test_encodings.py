@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from pyspec import evaluate, make_call
-from pyspec import visibility as vis
-from pyspec.compiler import compile_visibility
-from pyspec.coordinates import packed, right_padded
-from pyspec.domains import Float64Domain
-from pyspec.encodings import (
+from attnspec.pyspec import evaluate, make_call
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.compiler import compile_visibility
+from attnspec.pyspec.coordinates import packed, right_padded
+from attnspec.pyspec.domains import Float64Domain
+from attnspec.pyspec.encodings import (
     ENCODINGS,
     BlockMask,
     CausalFlag,
@@ -24,8 +24,8 @@ from pyspec.encodings import (
     leaked_mass,
     refusals,
 )
-from pyspec.formats import FORMATS, get_format
-from pyspec.handoff import VisibilityError
+from attnspec.pyspec.formats import FORMATS, get_format
+from attnspec.pyspec.handoff import VisibilityError
 
 DENSE = ("sdpa_bool", "mha_blocked_bool", "additive", "additive_finite_sentinel", "flex_mask_mod", "flex_block_mask")
 NAMES = [

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, Ledger, make_call, named_ledgers
-from pyspec.attention import Inputs, Params, backward, forward
-from pyspec.domains import BallDomain, BigDomain, BoundDomain, ExactDomain, Float64Domain
-from pyspec.domains.ball import precision
-from pyspec.dual import DualDomain
-from pyspec.evaluate import evaluate
-from pyspec.families import (
+from attnspec.pyspec import AttentionCall, Ledger, make_call, named_ledgers
+from attnspec.pyspec.attention import Inputs, Params, backward, forward
+from attnspec.pyspec.domains import BallDomain, BigDomain, BoundDomain, ExactDomain, Float64Domain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.dual import DualDomain
+from attnspec.pyspec.evaluate import evaluate
+from attnspec.pyspec.families import (
     FAMILIES,
     Additive,
     Bilinear,
@@ -34,11 +34,11 @@ from pyspec.families import (
     scores_backward,
     sharpest_cosine_weight,
 )
-from pyspec.families.evaluate import pair_inputs
-from pyspec.families.kinds import family_call, plain_call
-from pyspec.families.scores import lift_parameters
-from pyspec.formats import FORMATS, round_to
-from pyspec.ledger import every_operation_stored
+from attnspec.pyspec.families.evaluate import pair_inputs
+from attnspec.pyspec.families.kinds import family_call, plain_call
+from attnspec.pyspec.families.scores import lift_parameters
+from attnspec.pyspec.formats import FORMATS, round_to
+from attnspec.pyspec.ledger import every_operation_stored
 
 RATIONAL = ("dot", "bilinear", "additive")
 
@@ -483,7 +483,7 @@ def test_a_domain_without_roots_says_so() -> None:
 
 
 def test_the_spec_of_one_head_is_reached_through_its_reduction() -> None:
-    """The same numbers through pyspec.attention directly."""
+    """The same numbers through attnspec.pyspec.attention directly."""
     found = reduce_to_dot(integers("bilinear")).call
     dom = ExactDomain()
     key, value = (dom.lift(x[:, list(found.head_map)]) for x in (found.key, found.value))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, Scale, call_from_json, call_to_json
-from pyspec.fingerprint import fingerprint
-from strategies import Features, call_at
+from attnspec.pyspec import AttentionCall, Scale, call_from_json, call_to_json
+from attnspec.pyspec.fingerprint import fingerprint
+from attnspec.strategies import Features, call_at
 
 CALLS = [call_at(7, i, "smoke", Features(sink=True, softcap=True)) for i in range(60)]
 

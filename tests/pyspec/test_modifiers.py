@@ -11,19 +11,28 @@ import pytest
 import sympy
 from flint import fmpq
 
-from pyspec import AttentionCall, CallError, Oracle, bounds, call_from_json, call_to_json, evaluate, evaluate_jvp
-from pyspec.attention import Inputs, Params, forward, jvp
-from pyspec.call import Dropout, make_call
-from pyspec.domains import BallDomain, BoundDomain, ExactDomain, Float64Domain, SymbolicDomain
-from pyspec.domains.ball import outward, precision
-from pyspec.domains.big import BigDomain
-from pyspec.domains.exact import pade_exp, pade_tanh
-from pyspec.dual import DualDomain
-from pyspec.formats import round_to
-from pyspec.gate import GateError, call_from_manifest, refusals
-from pyspec.ledger import every_operation_stored, one_precision
-from pyspec.manifest_of import arrays_of, manifest_of
-from pyspec.sink import extended
+from attnspec.pyspec import (
+    AttentionCall,
+    CallError,
+    Oracle,
+    bounds,
+    call_from_json,
+    call_to_json,
+    evaluate,
+    evaluate_jvp,
+)
+from attnspec.pyspec.attention import Inputs, Params, forward, jvp
+from attnspec.pyspec.call import Dropout, make_call
+from attnspec.pyspec.domains import BallDomain, BoundDomain, ExactDomain, Float64Domain, SymbolicDomain
+from attnspec.pyspec.domains.ball import outward, precision
+from attnspec.pyspec.domains.big import BigDomain
+from attnspec.pyspec.domains.exact import pade_exp, pade_tanh
+from attnspec.pyspec.dual import DualDomain
+from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.gate import GateError, call_from_manifest, refusals
+from attnspec.pyspec.ledger import every_operation_stored, one_precision
+from attnspec.pyspec.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec.sink import extended
 
 CAPS = (0.5, 1.0, 5.0, 50.0)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from flint import arb
 
-from pyspec import Oracle, make_call
-from pyspec.domains.ball import outward, precision
-from pyspec.formats import FORMATS
-from pyspec.oracle import PRECISIONS, Judgement
+from attnspec.pyspec import Oracle, make_call
+from attnspec.pyspec.domains.ball import outward, precision
+from attnspec.pyspec.formats import FORMATS
+from attnspec.pyspec.oracle import PRECISIONS, Judgement
 from tests.pyspec.draws import draw
 
 

@@ -7,10 +7,27 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, CallError, Dropout, Visibility, call_from_json, call_to_json, evaluate, make_call
-from pyspec.call import EMPTY_ROW_POLICIES, Backend
-from pyspec.domains import ExactDomain, Float64Domain
-from pyspec.policies import POLICIES, Contract, Prepared, Sentinel, contract_reference, prepare, rows_without_key
+from attnspec.pyspec import (
+    AttentionCall,
+    CallError,
+    Dropout,
+    Visibility,
+    call_from_json,
+    call_to_json,
+    evaluate,
+    make_call,
+)
+from attnspec.pyspec.call import EMPTY_ROW_POLICIES, Backend
+from attnspec.pyspec.domains import ExactDomain, Float64Domain
+from attnspec.pyspec.policies import (
+    POLICIES,
+    Contract,
+    Prepared,
+    Sentinel,
+    contract_reference,
+    prepare,
+    rows_without_key,
+)
 
 B, H, Q, K, DK, DV = 2, 2, 4, 5, 2, 3
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pyspec.scale import (
+from attnspec.pyspec.scale import (
     ScaleError,
     ScaleManifest,
     check_scale,

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, CallError, evaluate, make_call
-from pyspec.call import Dropout
-from pyspec.domains import BallDomain, ExactDomain, Float64Domain
-from pyspec.domains.ball import precision
-from pyspec.domains.big import BigDomain
-from pyspec.dropout import multiplier
-from pyspec.ledger import NUMPY_FLOAT64
-from pyspec.trace import SINK, STAGES, TraceError, first_difference, trace
-from pyspec.trace_bounds import BOUNDED, first_leaving, stage_bounds
-from pyspec.trace_references import trace_by_lists, trace_by_rows
+from attnspec.pyspec import AttentionCall, CallError, evaluate, make_call
+from attnspec.pyspec.call import Dropout
+from attnspec.pyspec.domains import BallDomain, ExactDomain, Float64Domain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.domains.big import BigDomain
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec.trace import SINK, STAGES, TraceError, first_difference, trace
+from attnspec.pyspec.trace_bounds import BOUNDED, first_leaving, stage_bounds
+from attnspec.pyspec.trace_references import trace_by_lists, trace_by_rows
 
 REFERENCES = (trace_by_rows, trace_by_lists)
 MODIFIERS: tuple[dict[str, Any], ...] = ({}, {"softcap": 2.0}, {"sink": np.array([0.0, 1.5])}, {
@@ -175,7 +175,7 @@ def test_reordering_keys_without_values_is_refused_by_name() -> None:
 
 
 def test_reordering_keys_alone_parts_from_the_trace_and_with_everything_does_not() -> None:
-    from certify.properties.surgery import take_keys
+    from attnspec.certify.properties.surgery import take_keys
 
     names = [f"s{j}" for j in range(4)]
     order = np.array([2, 0, 3, 1])

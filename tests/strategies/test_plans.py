@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspec import AttentionCall, call_from_json, call_to_json
-from pyspec.call import LAYOUTS, Axes
-from pyspec.heads import grouped
-from pyspec.visibility import upper_left
-from strategies import PROFILES, CallPlan, Features, build, call_at, draw_plan, plan_at, small
-from strategies.choosing import generator_chooser
-from strategies.hypothesis_calls import hypothesis_chooser
-from strategies.masks import MaskPlan
+from attnspec.pyspec import AttentionCall, call_from_json, call_to_json
+from attnspec.pyspec.call import LAYOUTS, Axes
+from attnspec.pyspec.heads import grouped
+from attnspec.pyspec.visibility import upper_left
+from attnspec.strategies import PROFILES, CallPlan, Features, build, call_at, draw_plan, plan_at, small
+from attnspec.strategies.choosing import generator_chooser
+from attnspec.strategies.hypothesis_calls import hypothesis_chooser
+from attnspec.strategies.masks import MaskPlan
 
 NARROW = Features(
     dtypes=("float32",),
@@ -53,7 +53,7 @@ def test_a_call_is_a_function_of_seed_and_index_alone() -> None:
 
 def test_another_process_builds_the_same_calls() -> None:
     program = (
-        "import hashlib; from pyspec import call_to_json; from strategies import call_at\n"
+        "import hashlib; from attnspec.pyspec import call_to_json; from attnspec.strategies import call_at\n"
         "for i in range(25): print(hashlib.sha256(call_to_json(call_at(9, i, 'smoke')).encode()).hexdigest())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

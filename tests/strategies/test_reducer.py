@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, CallError, evaluate
-from pyspec.call import Axes, Layout
-from pyspec.domains.float64 import Float64Domain
-from strategies import Features, call_at, reduce_call, traits
-from strategies.keep import CALL_AXES, keep, keep_heads
+from attnspec.pyspec import AttentionCall, CallError, evaluate
+from attnspec.pyspec.call import Axes, Layout
+from attnspec.pyspec.domains.float64 import Float64Domain
+from attnspec.strategies import Features, call_at, reduce_call, traits
+from attnspec.strategies.keep import CALL_AXES, keep, keep_heads
 
 Predicate = Callable[[AttentionCall], bool]
 REAL = Features(zero_sizes=False)

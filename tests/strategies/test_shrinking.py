@@ -9,9 +9,9 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from pyspec import AttentionCall
-from pyspec.call import Axes, representable
-from strategies import (
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.call import Axes, representable
+from attnspec.strategies import (
     Features,
     attention_calls,
     axes,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certify.properties import Bench, registered
-from certify.subjects.functional import FunctionSubject
-from pyspec import Layout, make_call
+from attnspec.certify.properties import Bench, registered
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.pyspec import Layout, make_call
 
 torch = pytest.importorskip("torch")
 
