@@ -32,7 +32,7 @@ CORRECT = ""
 PEERS = "peers"
 ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
 OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
-               "pyspec", "certify/properties", "certify/budget.py")  # fmt: skip
+               "pyspec", "certify/properties", "certify/campaign/budget.py")  # fmt: skip
 MEASURED = ("tests/mutants", "strategies", "pyspec", "certify/properties", "bench/peers")
 
 Row = dict[str, Any]

@@ -73,7 +73,7 @@ def run_chunk(
 
 def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
     """Every tensor of a call against its exact value."""
-    from attnspec.certify.parts import features_of
+    from attnspec.certify.campaign.parts import features_of
     from attnspec.certify.properties.agree import agree
     from attnspec.strategies import PROFILES, call_at
 
@@ -83,7 +83,7 @@ def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
 
 def by_properties(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
     """A call to the property whose turn it is."""
-    from attnspec.certify.parts import default_parts
+    from attnspec.certify.campaign.parts import default_parts
     from attnspec.certify.properties import Outcome, registered
 
     claims, call_at = bench.subject.capabilities, default_parts().call_at

@@ -16,7 +16,7 @@ from attnspec.certify.errors import CertifyError, ExitCode, UsageError, worst_ex
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attnspec.certify.identify import Ready
+    from attnspec.certify.campaign.identify import Ready
 
 F = TypeVar("F", bound=Callable[..., Any])
 EXIT_CODES = (
@@ -30,7 +30,7 @@ def _clear(command: F) -> F:
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
-        from attnspec.certify.environment import debugging
+        from attnspec.certify.evidence.environment import debugging
 
         try:
             code = command(*args, **kwargs)
@@ -59,7 +59,7 @@ def _clear(command: F) -> F:
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from attnspec.certify.environment import version
+        from attnspec.certify.evidence.environment import version
 
         click.echo(f"certify {version()}")
         context.exit()
@@ -97,8 +97,8 @@ def run(subjects: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool,
 
     SUBJECT is a registered name (see `certify list`), module:attr, or path.py:attr.
     """
-    from attnspec.certify.identify import Request, prepare, slug
-    from attnspec.certify.parts import default_parts
+    from attnspec.certify.campaign.identify import Request, prepare, slug
+    from attnspec.certify.campaign.parts import default_parts
 
     isolate = options.pop("isolate")
     requests = [
@@ -112,11 +112,11 @@ def run(subjects: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool,
 
 
 def _run(ready: list[Ready], as_json: bool, quiet: bool) -> ExitCode:
-    from attnspec.certify.campaign import run_campaign
-    from attnspec.certify.events import Handler, broadcast
-    from attnspec.certify.parts import default_parts
-    from attnspec.certify.report.files import Evidence, JsonLines
-    from attnspec.certify.report.terminal import Terminal
+    from attnspec.certify.campaign.events import Handler, broadcast
+    from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.campaign.phases import run_campaign
+    from attnspec.certify.evidence.report.files import Evidence, JsonLines
+    from attnspec.certify.evidence.report.terminal import Terminal
 
     parts = default_parts()
     proofs = parts.proofs()
@@ -180,11 +180,11 @@ def list_(what: str | None) -> ExitCode:
 @_clear
 def replay(name: str, out: Path | None) -> ExitCode:
     """Check a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
-    from attnspec.certify.counterexample import find_counterexample, read_counterexample
-    from attnspec.certify.parts import default_parts
-    from attnspec.certify.proofs import not_compiled_here
-    from attnspec.certify.replay import replay as again
-    from attnspec.certify.report.text import refutation
+    from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
+    from attnspec.certify.evidence.proofs import not_compiled_here
+    from attnspec.certify.evidence.replay import replay as again
+    from attnspec.certify.evidence.report.text import refutation
 
     record = read_counterexample(find_counterexample(name, (out or Path("cert"),)))
     parts = default_parts()
@@ -216,10 +216,10 @@ def explain(name: str, subject: str | None, device: str | None, out: Path | None
     ID|FILE is a counter-example, or a call written by attnspec.pyspec.call_to_json (then --subject is needed).
     Exit 1 if anything leaves, 0 if all is inside, 4 if the subject does not claim the call.
     """
-    from attnspec.certify.explain import asked
-    from attnspec.certify.explain import explain as explained
-    from attnspec.certify.parts import default_parts
-    from attnspec.certify.report.explained import explanation
+    from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.evidence.explain import asked
+    from attnspec.certify.evidence.explain import explain as explained
+    from attnspec.certify.evidence.report.explained import explanation
 
     found = explained(asked(name, subject, device, (out or Path("cert"),)), default_parts())
     click.echo(explanation(found))
@@ -233,10 +233,10 @@ def explain(name: str, subject: str | None, device: str | None, out: Path | None
 @_clear
 def show(folder: Path) -> ExitCode:
     """Print the certificate in an evidence folder; the exit code is the one it was given with."""
-    from attnspec.certify.certificate import read_certificate
-    from attnspec.certify.counterexample import read_counterexample
-    from attnspec.certify.report.summary import last_line, print_certificate
-    from attnspec.certify.report.text import place_of, refutations
+    from attnspec.certify.evidence.certificate import read_certificate
+    from attnspec.certify.evidence.counterexample import read_counterexample
+    from attnspec.certify.evidence.report.summary import last_line, print_certificate
+    from attnspec.certify.evidence.report.text import place_of, refutations
 
     certificate = read_certificate(folder)
     out = folder if folder.is_dir() else folder.parent

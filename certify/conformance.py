@@ -13,17 +13,17 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
 
-from attnspec.certify.budget import PROFILES, cases_for
-from attnspec.certify.counterexample import make_counterexample
+from attnspec.certify.campaign.budget import PROFILES, cases_for
+from attnspec.certify.campaign.minimise import minimise, refutes_reference
+from attnspec.certify.campaign.parts import default_parts, features_of
 from attnspec.certify.errors import UsageError, did_you_mean
-from attnspec.certify.minimise import minimise, refutes_reference
-from attnspec.certify.parts import default_parts, features_of
+from attnspec.certify.evidence.counterexample import make_counterexample
+from attnspec.certify.evidence.report.text import refutation
 from attnspec.certify.properties import Bench, Outcome, Property, registered
 from attnspec.certify.pytest_plugin import DEFAULT_DTYPES
-from attnspec.certify.report.text import refutation
-from attnspec.certify.subject import Subject
+from attnspec.certify.subjects.subject import Subject
 from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json
-from attnspec.pyspec.formats import FORMATS
+from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.strategies import PROFILES as SIZES
 from attnspec.strategies import attention_calls, small, traits
 

@@ -3,14 +3,14 @@
 Mirrors the Lean specification in spec/ file by file. Needs neither torch nor hypothesis.
 """
 
-from attnspec.pyspec.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
-from attnspec.pyspec.call_json import call_from_json, call_to_json
-from attnspec.pyspec.compiler import compile_visibility
+from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
+from attnspec.pyspec.calls.json import call_from_json, call_to_json
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
 from attnspec.pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
-from attnspec.pyspec.gate import call_from_manifest
-from attnspec.pyspec.ledger import Ledger, named_ledgers
-from attnspec.pyspec.oracle import Judgement, Oracle, bounds
-from attnspec.pyspec.trace import trace
+from attnspec.pyspec.handover.gate import call_from_manifest
+from attnspec.pyspec.oracle.judgement import Judgement, Oracle, bounds
+from attnspec.pyspec.oracle.ledger import Ledger, named_ledgers
+from attnspec.pyspec.oracle.trace import trace
 
 __all__ = [
     "TENSORS",

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnspec.pyspec import attention, sink
 from attnspec.pyspec.attention import Inputs, Params
-from attnspec.pyspec.call import AttentionCall, CallError
+from attnspec.pyspec.calls.call import AttentionCall, CallError
 from attnspec.pyspec.domain import Domain
 from attnspec.pyspec.heads import group_sum, repeat
 

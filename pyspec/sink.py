@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall, Dropout, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, Dropout, Visibility
 from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Sink",)

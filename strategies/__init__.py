@@ -3,8 +3,8 @@
 Structure is drawn, values are filled from a seed. Needs pyspec and hypothesis, and no torch.
 """
 
-from attnspec.strategies.at import call_at, plan_at
-from attnspec.strategies.choosing import Chooser
+from attnspec.strategies.by_number import call_at, plan_at
+from attnspec.strategies.chooser import Chooser
 from attnspec.strategies.coverage import traits
 from attnspec.strategies.features import Features
 from attnspec.strategies.hypothesis_calls import (

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from attnspec.pyspec.call import Axes
-from attnspec.strategies.choosing import one_of, weighted
+from attnspec.pyspec.calls.call import Axes
+from attnspec.strategies.chooser import one_of, weighted
 from attnspec.strategies.masks import MASK_AXES
 from attnspec.strategies.values import fit
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall
+from attnspec.pyspec.calls.call import AttentionCall
 from attnspec.strategies.masks import MASK_AXES
 
 

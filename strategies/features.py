@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnspec.pyspec.call import LAYOUTS, MASK_ENCODINGS
-from attnspec.pyspec.formats import FORMATS
-from attnspec.strategies.choosing import one_of
+from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.strategies.chooser import one_of
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.pyspec.formats import get_format
-from attnspec.strategies.choosing import one_of, weighted
+from attnspec.pyspec.calls.formats import get_format
+from attnspec.strategies.chooser import one_of, weighted
 from attnspec.strategies.values import fit
 
 GRADIENT_PROFILES = ("ones", "one_hot", "small_integers", "constant_rows", "gaussian", "huge", "zeros")

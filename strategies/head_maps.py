@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnspec.pyspec.heads import grouped
-from attnspec.strategies.choosing import Chooser, weighted
+from attnspec.strategies.chooser import Chooser, weighted
 from attnspec.strategies.features import Features
 from attnspec.strategies.profiles import Profile
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from attnspec.pyspec.call import AttentionCall, Axes, Visibility
-from attnspec.strategies.choosing import Chooser, one_of
+from attnspec.pyspec.calls.call import AttentionCall, Axes, Visibility
+from attnspec.strategies.chooser import Chooser, one_of
 from attnspec.strategies.features import Features
 from attnspec.strategies.gradients import GRADIENT_OPTIONS, GRADIENT_PROFILES, build_gradient
 from attnspec.strategies.head_maps import draw_heads

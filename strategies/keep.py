@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, Visibility
 from attnspec.pyspec.visibility import upper_left
-from attnspec.strategies.choosing import one_of
+from attnspec.strategies.chooser import one_of
 
 CALL_AXES = ("batch", "query_heads", "key_heads", "queries", "keys", "key_width", "value_width")
 

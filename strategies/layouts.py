@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnspec.pyspec.call import MASK_LAYOUTS, Layout
-from attnspec.strategies.choosing import Chooser, weighted
+from attnspec.pyspec.calls.call import MASK_LAYOUTS, Layout
+from attnspec.strategies.chooser import Chooser, weighted
 from attnspec.strategies.features import Features
 
 _SCHEMES = weighted(("plain", 4), ("same", 2), ("mixed", 2))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from attnspec.pyspec import visibility as vis
-from attnspec.pyspec.call import Axes, Visibility
-from attnspec.strategies.choosing import Chooser, one_of, weighted
+from attnspec.pyspec.calls.call import Axes, Visibility
+from attnspec.strategies.chooser import Chooser, one_of, weighted
 from attnspec.strategies.features import Features
 
 MASK_AXES = ("batch", "head", "query", "key")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.strategies.choosing import one_of, weighted
+from attnspec.strategies.chooser import one_of, weighted
 from attnspec.strategies.values import fit
 
 SOFTCAPS = (1.0, 5.0, 20.0, 50.0)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.calls.formats import get_format
 from attnspec.pyspec.dropout import multiplier
-from attnspec.pyspec.formats import get_format
 from attnspec.pyspec.scale import default_scale
 from attnspec.strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
-from attnspec.strategies.choosing import Chooser, one_of, weighted
+from attnspec.strategies.chooser import Chooser, one_of, weighted
 from attnspec.strategies.features import Features
 from attnspec.strategies.gradients import GRADIENT_OPTIONS, build_gradient
 from attnspec.strategies.head_maps import draw_heads

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall, CallError, Dropout, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Visibility
 from attnspec.strategies.keep import keep, keep_heads, share_key_head
 from attnspec.strategies.simpler import Build, resets, simpler_numbers
 from attnspec.strategies.values import fit

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from attnspec.pyspec.call import Axes
-from attnspec.strategies.choosing import Chooser, weighted
+from attnspec.pyspec.calls.call import Axes
+from attnspec.strategies.chooser import Chooser, weighted
 from attnspec.strategies.features import Features
 from attnspec.strategies.profiles import Profile
 

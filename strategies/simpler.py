@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.call import MASK_ENCODINGS, AttentionCall, Dropout, Layout, Scale, Visibility
-from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.calls.call import MASK_ENCODINGS, AttentionCall, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.calls.formats import round_to
 
 Build = Callable[[], AttentionCall]
 

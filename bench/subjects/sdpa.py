@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import Ledger
-from attnspec.pyspec.formats import FORMATS
-from attnspec.pyspec.ledger import flash, one_precision
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.oracle.ledger import flash, one_precision
 
 SAME_WIDTHS = Capabilities(
     dtypes=tuple(FORMATS), bias_gradient=False, value_width_differs=False, zero_sizes=False,

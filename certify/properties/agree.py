@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from attnspec.certify.properties.model import Bench, Outcome, Settled, View
-from attnspec.certify.subject import Observation
+from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall, Judgement
 
 GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")

@@ -12,7 +12,7 @@ from attnspec.certify.properties.agree import observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import over_several_tiles, with_mask
 from attnspec.pyspec import AttentionCall
-from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.heads import is_grouped
 
 _RUNS = 2

@@ -11,15 +11,16 @@ from attnspec.certify.properties.agree import agree, compare, joined, observed, 
 from attnspec.certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import whole_bias, with_mask
-from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, Dropout, Oracle, Visibility
 from attnspec.pyspec import attention as spec
-from attnspec.pyspec.domains import BallDomain, BoundDomain, Float64Domain
+from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.domains import BallDomain, Float64Domain
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.evaluate import lift_call
-from attnspec.pyspec.formats import round_to
-from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 
 
 def _needs_weights(c: Capabilities) -> str | None:

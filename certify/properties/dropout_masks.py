@@ -16,8 +16,8 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import GRADIENTS, agree, compare, failure, joined, observed
 from attnspec.certify.properties.dropout import dropped
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
-from attnspec.certify.subject import Capabilities
 from attnspec.certify.subjects.families import sampled_call
+from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, Dropout, Layout, Visibility
 from attnspec.pyspec.dropout import count_interval, multiplier
 

@@ -9,9 +9,9 @@ from attnspec.certify.properties.agree import agree, compare, expected_tensors, 
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import over_several_tiles, with_mask
 from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.evaluate import evaluate
-from attnspec.pyspec.formats import get_format, is_representable
 
 LOW = ("bfloat16", "float16")
 

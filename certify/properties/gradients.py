@@ -9,9 +9,9 @@ from attnspec.certify.properties.agree import agree, compare, joined, observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import whole_bias, with_least_mask
 from attnspec.pyspec import AttentionCall, evaluate_jvp
-from attnspec.pyspec.domains import BoundDomain
-from attnspec.pyspec.formats import round_to
-from attnspec.pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 
 
 def _paired(call: AttentionCall, bench: Bench) -> Outcome:

@@ -10,9 +10,9 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import agree, expected_tensors, joined, observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import plain_encoding, with_least_mask
-from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
-from attnspec.pyspec.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
+from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.heads import grouped
 

@@ -11,9 +11,9 @@ from typing import ParamSpec
 import numpy as np
 
 from attnspec.certify.properties.order import in_order
-from attnspec.certify.subject import Capabilities, Observation, Subject, uncovered
+from attnspec.certify.subjects.subject import Capabilities, Observation, Subject, uncovered
 from attnspec.pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
-from attnspec.pyspec.fingerprint import fingerprint
+from attnspec.pyspec.calls.fingerprint import fingerprint
 
 View = Callable[[np.ndarray], np.ndarray]
 P = ParamSpec("P")

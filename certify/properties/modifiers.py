@@ -13,7 +13,7 @@ from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng
 from attnspec.certify.properties.modifier_models import Way, modelled, named_mistakes
 from attnspec.certify.properties.surgery import garbage, keys_hidden_from_all, with_mask
 from attnspec.pyspec import AttentionCall, bounds
-from attnspec.pyspec.formats import get_format, round_to
+from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.strategies.modifiers import SOFTCAPS
 
 # c² outgrows s² by more than any format's precision where scores stay below the second number.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects.subject import Capabilities
 
 
 def gradients(c: Capabilities) -> str | None:

@@ -10,9 +10,16 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import agree, compare, expected_tensors, failure, joined, observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import take_queries, with_mask
-from attnspec.certify.subject import Capabilities
+from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, CallError, Visibility
-from attnspec.pyspec.policies import Contract, Prepared, Sentinel, contract_reference, prepare, rows_without_key
+from attnspec.pyspec.calls.masks.policies import (
+    Contract,
+    Prepared,
+    Sentinel,
+    contract_reference,
+    prepare,
+    rows_without_key,
+)
 
 
 def _unused_queries(call: AttentionCall) -> AttentionCall | None:

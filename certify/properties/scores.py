@@ -9,7 +9,7 @@ from attnspec.certify.properties.agree import agree, joined
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
 from attnspec.pyspec import AttentionCall, Scale, Visibility
-from attnspec.pyspec.formats import get_format, round_to
+from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnspec.certify.properties.model import call_rng
 from attnspec.pyspec import AttentionCall, Dropout, Visibility
-from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.calls.formats import round_to
 
 # More rows or keys than one tile of 32 has.
 SEVERAL_TILES = 40

@@ -14,7 +14,7 @@ from attnspec.certify.properties.agree import agree, joined
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import garbage, take_keys, take_queries, with_least_mask, with_mask
 from attnspec.pyspec import AttentionCall, Visibility
-from attnspec.pyspec.compiler import compile_visibility
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
 
 FORWARD = ("output", "lse", "grad_query")
 

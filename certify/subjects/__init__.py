@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attnspec.certify.errors import UsageError, did_you_mean
-from attnspec.certify.subject import Subject
+from attnspec.certify.subjects.subject import Subject
 
 ENTRY_POINTS = "attnspec.subjects"
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, Observation
 from attnspec.certify.subjects.numpy_scores import attention
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.formats import FORMATS, round_to
 from attnspec.pyspec.families import FAMILIES, Additive, Bilinear, Cosine, FamilyCall
-from attnspec.pyspec.formats import FORMATS, round_to
-from attnspec.pyspec.ledger import every_operation_stored, named_ledgers
+from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
 
 
 def _snippet(call: AttentionCall, name: str) -> str:
-    from attnspec.certify.subjects.snippet import call_literal
+    from attnspec.certify.conventions.snippet import call_literal
 
     return (
         call_literal(call)
@@ -134,7 +134,7 @@ class TorchScores:
         return every_operation_stored(dtype)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        from attnspec.certify.subjects.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
+        from attnspec.certify.conventions.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
 
         family = call.family if isinstance(call, FamilyCall) else None
         arrays = {} if family is None else family.parameters()

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, Observation
-from attnspec.certify.subjects.snippet import torch_program
+from attnspec.certify.conventions.snippet import torch_program
+from attnspec.certify.conventions.torch_tensors import run_torch, to_tensor, torch_dtype
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.subjects.torch_sdpa import torch_identity
-from attnspec.certify.subjects.torch_tensors import run_torch, to_tensor, torch_dtype
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.formats import FORMATS
-from attnspec.pyspec.ledger import flash
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.oracle.ledger import flash
 
 OPTIONAL = ("attn_mask", "is_causal", "scale", "enable_gqa")
 # Keywords beyond torch's: a function that names them claims them.

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.formats import FORMATS, round_to
-from attnspec.pyspec.ledger import named_ledgers
+from attnspec.pyspec.calls.formats import FORMATS, round_to
+from attnspec.pyspec.oracle.ledger import named_ledgers
 
 CAPABILITIES = Capabilities(
     dtypes=tuple(FORMATS),
@@ -59,7 +59,7 @@ class NumpyReference:
         )
 
     def stages(self, call: AttentionCall) -> dict[str, np.ndarray]:
-        """What it holds on the way, in the shapes of attnspec.pyspec.trace; a sink's column is last."""
+        """What it holds on the way, in the shapes of attnspec.pyspec.oracle.trace; a sink's column is last."""
         found: dict[str, np.ndarray] = {}
         with np.errstate(all="ignore"):
             exact = _attention(call, call.query, call.key, call.value, found)
@@ -67,7 +67,7 @@ class NumpyReference:
         return {**found, **{n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}}
 
     def snippet(self, call: AttentionCall) -> str:
-        from attnspec.certify.subjects.snippet import call_literal
+        from attnspec.certify.conventions.snippet import call_literal
 
         return (
             call_literal(call)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.conventions.torch_tensors import run_torch
 from attnspec.certify.subjects.families import SampledCall, ScoreCapabilities
 from attnspec.certify.subjects.functional import FunctionSubject
-from attnspec.certify.subjects.torch_tensors import run_torch
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.conventions.snippet import torch_program
+from attnspec.certify.conventions.torch_tensors import run_torch
 from attnspec.certify.errors import MissingDevice, UsageError
-from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
-from attnspec.certify.subjects.snippet import torch_program
-from attnspec.certify.subjects.torch_tensors import run_torch
+from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.call import LAYOUTS
-from attnspec.pyspec.formats import FORMATS, get_format
-from attnspec.pyspec.ledger import every_operation_stored, flash, one_precision
+from attnspec.pyspec.calls.call import LAYOUTS
+from attnspec.pyspec.calls.formats import FORMATS, get_format
+from attnspec.pyspec.oracle.ledger import every_operation_stored, flash, one_precision
 
 KERNELS = {
     "math": "MATH",
@@ -205,7 +205,7 @@ class TorchEager:
         return run_torch(call, raw, self.device, invoke, bias_gradient=True)
 
     def snippet(self, call: AttentionCall) -> str:
-        from attnspec.certify.subjects.snippet import call_literal
+        from attnspec.certify.conventions.snippet import call_literal
 
         return (
             call_literal(call)

@@ -8,18 +8,18 @@ import numpy as np
 
 from attnspec.pyspec import attention
 from attnspec.pyspec.attention import Params
-from attnspec.pyspec.call import AttentionCall, CallError
+from attnspec.pyspec.calls.call import AttentionCall, CallError
 from attnspec.pyspec.domain import Domain
 from attnspec.pyspec.domains.ball import BallDomain, precision
-from attnspec.pyspec.domains.bound import BoundDomain
-from attnspec.pyspec.domains.bounded import Bounded
 from attnspec.pyspec.evaluate import lift_call
 from attnspec.pyspec.families import ops
 from attnspec.pyspec.families.kinds import Cosine, Dot, Family, FamilyCall
 from attnspec.pyspec.families.scores import Matrices, lift_parameters, score_jvp, scores, scores_backward
 from attnspec.pyspec.heads import group_sum, repeat
-from attnspec.pyspec.ledger import NUMPY_FLOAT64, Ledger
-from attnspec.pyspec.oracle import Oracle
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.bounded import Bounded
+from attnspec.pyspec.oracle.judgement import Oracle
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 
 
 def _family(call: AttentionCall) -> Family:

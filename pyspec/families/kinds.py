@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall, CallError
-from attnspec.pyspec.formats import is_representable
+from attnspec.pyspec.calls.call import AttentionCall, CallError
+from attnspec.pyspec.calls.formats import is_representable
 
 ZERO_NORM_POLICIES = ("reject", "zero", "clamp")
 

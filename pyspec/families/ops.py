@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.pyspec.calls.formats import Format
 from attnspec.pyspec.domain import ArrayDomain, Domain
 from attnspec.pyspec.domains.ball import BallDomain
 from attnspec.pyspec.domains.big import BigDomain
-from attnspec.pyspec.domains.bound import BoundDomain
-from attnspec.pyspec.domains.bounded import Bounded
 from attnspec.pyspec.domains.float64 import Float64Domain
 from attnspec.pyspec.domains.symbolic import SymbolicDomain
 from attnspec.pyspec.dual import Dual, DualDomain
 from attnspec.pyspec.families.kinds import Cosine, FamilyError
-from attnspec.pyspec.formats import Format
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.bounded import Bounded
 
 # Elementwise roundings between a vector and its direction, whichever way a kernel goes: squares, their sum, the
 # root, a clamp, a reciprocal, a product.

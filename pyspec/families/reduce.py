@@ -8,10 +8,10 @@ from math import isqrt
 
 import numpy as np
 
-from attnspec.pyspec.call import AttentionCall, Scale
+from attnspec.pyspec.calls.call import AttentionCall, Scale
+from attnspec.pyspec.calls.formats import is_representable, round_to
 from attnspec.pyspec.families.kinds import Bilinear, Cosine, Dot, FamilyCall, FamilyError, plain_call
 from attnspec.pyspec.families.ops import DEAD, SHORT, lengths
-from attnspec.pyspec.formats import is_representable, round_to
 
 
 @dataclass(frozen=True, eq=False)

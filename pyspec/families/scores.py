@@ -12,7 +12,7 @@ from typing import Any
 from attnspec.pyspec.domain import ArrayDomain, Domain
 from attnspec.pyspec.families import ops
 from attnspec.pyspec.families.kinds import Additive, Bilinear, Cosine, Family
-from attnspec.pyspec.rows import exp_of
+from attnspec.pyspec.study.rows import exp_of
 
 Matrices = Mapping[str, Any]
 

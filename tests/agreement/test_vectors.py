@@ -14,7 +14,7 @@ from flint import fmpq
 
 from attnspec.pyspec import attention, dropout, dual, heads, online, scale, sink, visibility
 from attnspec.pyspec.attention import Inputs, Params
-from attnspec.pyspec.call import Dropout, make_call
+from attnspec.pyspec.calls.call import Dropout, make_call
 from attnspec.pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
 from attnspec.pyspec.evaluate import evaluate, lift_call
 from tests.agreement.vector_files import cases, mask, numbers

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attnspec.certify.certificate import ProofRecord, SelfCheckRecord
+from attnspec.certify.campaign.parts import Parts, default_parts
 from attnspec.certify.errors import MissingDevice, UsageError
-from attnspec.certify.parts import Parts, default_parts
+from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.properties.agree import agree
 from attnspec.certify.properties.model import Bench, Outcome, Property
-from attnspec.certify.subject import Capabilities, Observation, Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.subject import Capabilities, Observation, Subject
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.calls.formats import round_to
 
 PROOFS = ProofRecord(
     compiled="not here", toolchain=None, digests={}, vectors="none here", agrees=None, theorems=[], detail="not here"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.formats import FORMATS, round_to
+from attnspec.pyspec.calls.formats import FORMATS, round_to
 
 
 @dataclass(frozen=True)

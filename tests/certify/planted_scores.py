@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnspec.certify.properties.surgery import with_mask
-from attnspec.certify.subject import Observation
 from attnspec.certify.subjects.families import NumpyScores, SampledCall, ScoreCapabilities
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
+from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.families import Additive, Bilinear, Cosine, Dot, Family
-from attnspec.pyspec.formats import round_to
-from attnspec.pyspec.normalisers import entmax_rows, sparsemax_rows
+from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
 
 Tensors = dict[str, np.ndarray]
 Kernel = Callable[[AttentionCall], Tensors]

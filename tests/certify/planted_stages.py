@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnspec.certify.properties.surgery import with_mask
-from attnspec.certify.subject import Capabilities, Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger, Scale
 
 Change = Callable[[AttentionCall], AttentionCall]

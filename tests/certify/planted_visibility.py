@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnspec.certify.properties.surgery import plain_encoding, with_mask
-from attnspec.certify.subject import Capabilities, Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger, Visibility
 from attnspec.pyspec import visibility as vis
 
@@ -141,7 +141,7 @@ class WithSentinel(WrongVisibility):
     """Runs in float64, so the result is rounded back to the call's dtype; no bias gradient of its own shape."""
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        from attnspec.pyspec.formats import round_to
+        from attnspec.pyspec.calls.formats import round_to
 
         seen = NumpyReference().run(self.wrong(call), raw)
         kept = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in seen.tensors.items() if n != "grad_bias"}

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from attnspec.certify.certificate import Certificate, read_certificate, schema, to_json
 from attnspec.certify.errors import UsageError
+from attnspec.certify.evidence.certificate import Certificate, read_certificate, schema, to_json
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
@@ -43,7 +43,7 @@ def certified(request: pytest.FixtureRequest, certify: Certify, tmp_path: Path) 
 
 def test_the_published_schema_is_the_generated_one() -> None:
     published = files("attnspec.certify").joinpath("schema/certificate.schema.json").read_text(encoding="utf-8")
-    assert json.loads(published) == schema(), "regenerate it: python -m attnspec.certify.certificate"
+    assert json.loads(published) == schema(), "regenerate it: python -m attnspec.certify.evidence.certificate"
 
 
 def test_every_certificate_meets_the_schema_and_holds_no_nan(certified: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from attnspec.certify.conformance import ConformanceCase, Refuted
 from attnspec.certify.properties import registered
-from attnspec.certify.subject import Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall
-from attnspec.pyspec.fingerprint import fingerprint
+from attnspec.pyspec.calls.fingerprint import fingerprint
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnspec.certify.parts import default_parts
+from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.properties import Bench, registered
 from attnspec.certify.properties.exact import _exact_sum, _odd
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.pyspec.formats import is_representable
+from attnspec.pyspec.calls.formats import is_representable
 
 
 def test_a_sum_is_exact_as_long_as_the_format_counts_that_far() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.errors import UsageError
-from attnspec.certify.explain import Asked, Explanation, asked, explain, shown_stages
-from attnspec.certify.parts import default_parts
-from attnspec.certify.report.explained import explanation
+from attnspec.certify.evidence.explain import Asked, Explanation, asked, explain, shown_stages
+from attnspec.certify.evidence.report.explained import explanation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.pyspec import AttentionCall, call_to_json, make_call
-from attnspec.pyspec.call import Dropout
-from attnspec.pyspec.trace_bounds import first_leaving
+from attnspec.pyspec.calls.call import Dropout
+from attnspec.pyspec.oracle.stages import first_leaving
 from attnspec.strategies import PROFILES, Features, call_at, small
 from tests.certify.command import command
 from tests.certify.planted_stages import WRONG_FROM, Staged
@@ -87,7 +87,7 @@ def test_contributions_of_a_row_add_up_to_the_exact_output() -> None:
 
 @pytest.mark.parametrize("tensor", ["grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink", "lse"])
 def test_rows_and_columns_of_every_tensor_are_told(tensor: str) -> None:
-    from attnspec.certify.report.explained import row_lines
+    from attnspec.certify.evidence.report.explained import row_lines
 
     call = call_with_everything()
     found = explained(Staged(), call)

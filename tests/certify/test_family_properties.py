@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnspec.certify.parts import features_of
+from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import registered
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.families import NumpyScores, sampled_call

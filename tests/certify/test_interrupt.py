@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from attnspec.certify.certificate import read_certificate
-from attnspec.certify.subject import Observation
+from attnspec.certify.evidence.certificate import read_certificate
+from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import attnspec.certify.parts as parts
+import attnspec.certify.campaign.parts as parts
 from tests.certify import fakes
 real = parts.default_parts()
 world = fakes.replace(fakes.parts(), load=real.load, foreign=real.foreign, fresh=real.fresh)

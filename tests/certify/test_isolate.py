@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.errors import UsageError
-from attnspec.certify.isolate import IsolatedSubject
-from attnspec.certify.parts import default_parts
-from attnspec.certify.subject import uncovered
+from attnspec.certify.subjects.isolate import IsolatedSubject
+from attnspec.certify.subjects.subject import uncovered
 from attnspec.pyspec import AttentionCall, make_call
 from tests.certify import fakes
 from tests.certify.conftest import Certify
@@ -149,7 +149,7 @@ def test_a_crash_refutes_is_reduced_and_the_campaign_goes_on(certify: Certify) -
 def test_what_a_subject_prints_stays_out_of_the_events(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "import attnspec.certify.parts as parts\n"
+        "import attnspec.certify.campaign.parts as parts\n"
         "from tests.certify import fakes\n"
         "real = parts.default_parts()\n"
         "world = fakes.replace(fakes.parts(), load=real.load, foreign=real.foreign, fresh=real.fresh)\n"

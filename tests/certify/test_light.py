@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from attnspec.certify.cli import main
-from attnspec.certify.numbers import hex_word, ratio_in, ratio_out, ratio_text, ulps
+from attnspec.certify.evidence.numbers import hex_word, ratio_in, ratio_out, ratio_text, ulps
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnspec.certify.parts import features_of
+from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import Bench, registered
 from attnspec.certify.properties.agree import natural_size
 from attnspec.certify.properties.modifier_models import Way, modelled
-from attnspec.certify.subject import Subject, uncovered
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.certify.subjects.subject import Subject, uncovered
 from attnspec.pyspec import AttentionCall, Oracle
 from attnspec.strategies import PROFILES, Features, call_at, reduce_call, small
 from tests.certify.command import refuted

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnspec.certify.certificate import ProofRecord
-from attnspec.certify.counterexample import CounterExample, read_counterexample, write_counterexample
 from attnspec.certify.errors import UsageError
-from attnspec.certify.report.text import refutation
+from attnspec.certify.evidence.certificate import ProofRecord
+from attnspec.certify.evidence.counterexample import CounterExample, read_counterexample, write_counterexample
+from attnspec.certify.evidence.report.text import refutation
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnspec.certify.parts import features_of
+from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import Bench, Outcome, registered
 from attnspec.strategies import PROFILES, call_at, small
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnspec.certify.subject import Capabilities, Observation
-from attnspec.certify.subjects.snippet import call_literal
-from attnspec.certify.subjects.torch_tensors import lay_out_mask, run_torch
+from attnspec.certify.conventions.snippet import call_literal
+from attnspec.certify.conventions.torch_tensors import lay_out_mask, run_torch
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.formats import FORMATS
+from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.heads import is_grouped
-from attnspec.pyspec.ledger import FINAL_STAGES, compute_for
+from attnspec.pyspec.oracle.ledger import FINAL_STAGES, compute_for
 
 from .calls import memory, same_tensor_bits
 from .kernel import attention

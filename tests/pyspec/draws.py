@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.pyspec import AttentionCall, Dropout, make_call
-from attnspec.pyspec.formats import get_format, round_to
+from attnspec.pyspec.calls.formats import get_format, round_to
 
 PROFILES = ("normal", "large", "tiny", "cancel", "huge", "ones", "spread", "onehot")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.formats import round_to
+from attnspec.pyspec.calls.formats import round_to
 
 ORDERS = ("forward", "backward", "random", "tree", "growing", "shrinking")
 

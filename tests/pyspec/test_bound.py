@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, evaluate, make_call
+from attnspec.pyspec.calls.formats import FORMATS, round_to
 from attnspec.pyspec.domain import STAGES
-from attnspec.pyspec.domains import BoundDomain
-from attnspec.pyspec.formats import FORMATS, round_to
-from attnspec.pyspec.ledger import every_operation_stored, flash, named_ledgers, one_precision
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import every_operation_stored, flash, named_ledgers, one_precision
 from tests.pyspec.draws import PROFILES, draw
 from tests.pyspec.legal_kernel import ORDERS, LegalKernel
 

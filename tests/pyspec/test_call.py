@@ -21,8 +21,8 @@ from attnspec.pyspec import (
     call_to_json,
     make_call,
 )
-from attnspec.pyspec.call import Backend
-from attnspec.pyspec.formats import FORMATS, get_format, round_to
+from attnspec.pyspec.calls.call import Backend
+from attnspec.pyspec.calls.formats import FORMATS, get_format, round_to
 from attnspec.pyspec.visibility import upper_left
 from tests.pyspec.draws import draw
 

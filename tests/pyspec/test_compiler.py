@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import visibility as vis
-from attnspec.pyspec.compiler import Compiled, compile_visibility
-from attnspec.pyspec.coordinates import ancestors, cache_slots, left_padded, packed, positions_of, right_padded
-from attnspec.pyspec.handoff import VisibilityError
+from attnspec.pyspec.calls.masks.compiler import Compiled, compile_visibility
+from attnspec.pyspec.calls.masks.coordinates import (
+    ancestors,
+    cache_slots,
+    left_padded,
+    packed,
+    positions_of,
+    right_padded,
+)
+from attnspec.pyspec.calls.masks.handoff import VisibilityError
 
 SIZES = [(1, 1), (2, 5), (5, 2), (4, 4), (1, 6), (6, 1), (0, 3), (3, 0)]
 

@@ -10,23 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
+from attnspec.pyspec.oracle.judgement.bound import BoundDomain
 from flint import arb
 
 from attnspec.pyspec import AttentionCall, Dropout, Visibility, attention, evaluate, evaluate_jvp, make_call
 from attnspec.pyspec.attention import Inputs, Params
-from attnspec.pyspec.domains import (
-    BallDomain,
-    BigDomain,
-    BoundDomain,
-    ExactDomain,
-    Float64Domain,
-    SymbolicDomain,
-    pade_exp,
-)
+from attnspec.pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64Domain, SymbolicDomain, pade_exp
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.dual import DualDomain
 from attnspec.pyspec.evaluate import lift_call
-from attnspec.pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 from tests.pyspec.draws import draw
 
 EXACT = ExactDomain()

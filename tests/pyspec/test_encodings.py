@@ -9,10 +9,7 @@ import pytest
 
 from attnspec.pyspec import evaluate, make_call
 from attnspec.pyspec import visibility as vis
-from attnspec.pyspec.compiler import compile_visibility
-from attnspec.pyspec.coordinates import packed, right_padded
-from attnspec.pyspec.domains import Float64Domain
-from attnspec.pyspec.encodings import (
+from attnspec.pyspec.calls.encodings import (
     ENCODINGS,
     BlockMask,
     CausalFlag,
@@ -24,8 +21,11 @@ from attnspec.pyspec.encodings import (
     leaked_mass,
     refusals,
 )
-from attnspec.pyspec.formats import FORMATS, get_format
-from attnspec.pyspec.handoff import VisibilityError
+from attnspec.pyspec.calls.formats import FORMATS, get_format
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
+from attnspec.pyspec.calls.masks.coordinates import packed, right_padded
+from attnspec.pyspec.calls.masks.handoff import VisibilityError
+from attnspec.pyspec.domains import Float64Domain
 
 DENSE = ("sdpa_bool", "mha_blocked_bool", "additive", "additive_finite_sentinel", "flex_mask_mod", "flex_block_mask")
 NAMES = [

@@ -11,7 +11,8 @@ import pytest
 
 from attnspec.pyspec import AttentionCall, Ledger, make_call, named_ledgers
 from attnspec.pyspec.attention import Inputs, Params, backward, forward
-from attnspec.pyspec.domains import BallDomain, BigDomain, BoundDomain, ExactDomain, Float64Domain
+from attnspec.pyspec.calls.formats import FORMATS, round_to
+from attnspec.pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64Domain
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.dual import DualDomain
 from attnspec.pyspec.evaluate import evaluate
@@ -37,8 +38,8 @@ from attnspec.pyspec.families import (
 from attnspec.pyspec.families.evaluate import pair_inputs
 from attnspec.pyspec.families.kinds import family_call, plain_call
 from attnspec.pyspec.families.scores import lift_parameters
-from attnspec.pyspec.formats import FORMATS, round_to
-from attnspec.pyspec.ledger import every_operation_stored
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import every_operation_stored
 
 RATIONAL = ("dot", "bilinear", "additive")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import AttentionCall, Scale, call_from_json, call_to_json
-from attnspec.pyspec.fingerprint import fingerprint
+from attnspec.pyspec.calls.fingerprint import fingerprint
 from attnspec.strategies import Features, call_at
 
 CALLS = [call_at(7, i, "smoke", Features(sink=True, softcap=True)) for i in range(60)]

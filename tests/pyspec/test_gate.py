@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import AttentionCall, CallError, Dropout, Visibility, call_to_json, make_call
-from attnspec.pyspec.call import Backend
-from attnspec.pyspec.compiler import compile_visibility
-from attnspec.pyspec.gate import GateError, call_from_manifest, refusals
-from attnspec.pyspec.ledger import named_ledgers
-from attnspec.pyspec.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec.calls.call import Backend
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
+from attnspec.pyspec.handover.gate import GateError, call_from_manifest, refusals
+from attnspec.pyspec.handover.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec.oracle.ledger import named_ledgers
 
 DELETE = object()
 

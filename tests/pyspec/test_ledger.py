@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from attnspec.pyspec import Ledger, named_ledgers
+from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.domain import STAGES
-from attnspec.pyspec.formats import FORMATS
-from attnspec.pyspec.ledger import FINAL_STAGES, compute_for, every_operation_stored, flash, one_precision
+from attnspec.pyspec.oracle.ledger import FINAL_STAGES, compute_for, every_operation_stored, flash, one_precision
 
 each_dtype = pytest.mark.parametrize("dtype", FORMATS)
 

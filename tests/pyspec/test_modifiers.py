@@ -22,16 +22,17 @@ from attnspec.pyspec import (
     evaluate_jvp,
 )
 from attnspec.pyspec.attention import Inputs, Params, forward, jvp
-from attnspec.pyspec.call import Dropout, make_call
-from attnspec.pyspec.domains import BallDomain, BoundDomain, ExactDomain, Float64Domain, SymbolicDomain
+from attnspec.pyspec.calls.call import Dropout, make_call
+from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.domains import BallDomain, ExactDomain, Float64Domain, SymbolicDomain
 from attnspec.pyspec.domains.ball import outward, precision
 from attnspec.pyspec.domains.big import BigDomain
 from attnspec.pyspec.domains.exact import pade_exp, pade_tanh
 from attnspec.pyspec.dual import DualDomain
-from attnspec.pyspec.formats import round_to
-from attnspec.pyspec.gate import GateError, call_from_manifest, refusals
-from attnspec.pyspec.ledger import every_operation_stored, one_precision
-from attnspec.pyspec.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec.handover.gate import GateError, call_from_manifest, refusals
+from attnspec.pyspec.handover.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import every_operation_stored, one_precision
 from attnspec.pyspec.sink import extended
 
 CAPS = (0.5, 1.0, 5.0, 50.0)

@@ -9,9 +9,9 @@ import pytest
 from flint import arb
 
 from attnspec.pyspec import Oracle, make_call
+from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.domains.ball import outward, precision
-from attnspec.pyspec.formats import FORMATS
-from attnspec.pyspec.oracle import PRECISIONS, Judgement
+from attnspec.pyspec.oracle.judgement import PRECISIONS, Judgement
 from tests.pyspec.draws import draw
 
 

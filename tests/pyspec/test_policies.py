@@ -17,9 +17,8 @@ from attnspec.pyspec import (
     evaluate,
     make_call,
 )
-from attnspec.pyspec.call import EMPTY_ROW_POLICIES, Backend
-from attnspec.pyspec.domains import ExactDomain, Float64Domain
-from attnspec.pyspec.policies import (
+from attnspec.pyspec.calls.call import EMPTY_ROW_POLICIES, Backend
+from attnspec.pyspec.calls.masks.policies import (
     POLICIES,
     Contract,
     Prepared,
@@ -28,6 +27,7 @@ from attnspec.pyspec.policies import (
     prepare,
     rows_without_key,
 )
+from attnspec.pyspec.domains import ExactDomain, Float64Domain
 
 B, H, Q, K, DK, DV = 2, 2, 4, 5, 2, 3
 

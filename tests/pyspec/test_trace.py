@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import AttentionCall, CallError, evaluate, make_call
-from attnspec.pyspec.call import Dropout
+from attnspec.pyspec.calls.call import Dropout
 from attnspec.pyspec.domains import BallDomain, ExactDomain, Float64Domain
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.domains.big import BigDomain
 from attnspec.pyspec.dropout import multiplier
-from attnspec.pyspec.ledger import NUMPY_FLOAT64
-from attnspec.pyspec.trace import SINK, STAGES, TraceError, first_difference, trace
-from attnspec.pyspec.trace_bounds import BOUNDED, first_leaving, stage_bounds
-from attnspec.pyspec.trace_references import trace_by_lists, trace_by_rows
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
+from attnspec.pyspec.oracle.stages import BOUNDED, first_leaving, stage_bounds
+from attnspec.pyspec.oracle.trace import SINK, STAGES, TraceError, first_difference, trace
+from attnspec.pyspec.study.trace_references import trace_by_lists, trace_by_rows
 
 REFERENCES = (trace_by_rows, trace_by_lists)
 MODIFIERS: tuple[dict[str, Any], ...] = ({}, {"softcap": 2.0}, {"sink": np.array([0.0, 1.5])}, {

@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from attnspec.pyspec.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS, representable
-from attnspec.pyspec.formats import FORMATS
+from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS, representable
+from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.strategies import PROFILES, Features, call_at, plan_at, small, traits
 from attnspec.strategies.biases import BIAS_KINDS
 from attnspec.strategies.gradients import GRADIENT_PROFILES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import visibility as vis
-from attnspec.pyspec.call import Axes
+from attnspec.pyspec.calls.call import Axes
 from attnspec.strategies import Features, plan_at, small
 from attnspec.strategies.masks import MASK_AXES, MASK_FAMILIES, MaskPlan, build_mask
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnspec.pyspec import AttentionCall, call_from_json, call_to_json
-from attnspec.pyspec.call import LAYOUTS, Axes
+from attnspec.pyspec.calls.call import LAYOUTS, Axes
 from attnspec.pyspec.heads import grouped
 from attnspec.pyspec.visibility import upper_left
 from attnspec.strategies import PROFILES, CallPlan, Features, build, call_at, draw_plan, plan_at, small
-from attnspec.strategies.choosing import generator_chooser
+from attnspec.strategies.chooser import generator_chooser
 from attnspec.strategies.hypothesis_calls import hypothesis_chooser
 from attnspec.strategies.masks import MaskPlan
 

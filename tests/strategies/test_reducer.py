@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import AttentionCall, CallError, evaluate
-from attnspec.pyspec.call import Axes, Layout
+from attnspec.pyspec.calls.call import Axes, Layout
 from attnspec.pyspec.domains.float64 import Float64Domain
 from attnspec.strategies import Features, call_at, reduce_call, traits
 from attnspec.strategies.keep import CALL_AXES, keep, keep_heads

@@ -10,7 +10,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from attnspec.pyspec import AttentionCall
-from attnspec.pyspec.call import Axes, representable
+from attnspec.pyspec.calls.call import Axes, representable
 from attnspec.strategies import (
     Features,
     attention_calls,

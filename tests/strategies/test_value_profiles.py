@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnspec.pyspec.call import Axes
-from attnspec.pyspec.formats import FORMATS, get_format, is_representable
+from attnspec.pyspec.calls.call import Axes
+from attnspec.pyspec.calls.formats import FORMATS, get_format, is_representable
 from attnspec.pyspec.scale import default_scale
 from attnspec.strategies.gradients import GRADIENT_PROFILES, build_gradient
 from attnspec.strategies.shapes import ZEROED, zeroed

@@ -1,0 +1,253 @@
+"""Search: one property at one dtype, case by case, until a case refutes it or the budget is spent."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from attnspec.certify.campaign.budget import PATIENCE
+from attnspec.certify.campaign.events import CaseChecked, CaseStatus
+from attnspec.certify.errors import CertifyError, OwnFault
+from attnspec.certify.evidence.certificate import PropertyRecord, TensorRecord
+from attnspec.certify.evidence.numbers import ratio_out
+from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.pyspec import AttentionCall
+
+# Reasons that lie in what the subject claims, not in the call: see attnspec.certify.subjects.subject.uncovered.
+_NOT_CLAIMED = re.compile(r" not claimed|^known divergence ")
+
+# Labels of a call's origin that number it instead of classing it.
+_NUMBERS = frozenset({"seed", "index", "fill_seed"})
+
+Draw = Callable[[int], AttentionCall]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One case after its check. `call` is the prepared call, or None where the claim does not speak of the draw."""
+
+    index: int
+    status: CaseStatus
+    reason: str | None
+    call: AttentionCall | None
+    outcome: Outcome | None
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What a repetition must reproduce: the status, the text, and every ratio bit for bit."""
+        judged = () if self.outcome is None else self.outcome.judgements
+        broken = None if self.outcome is None else self.outcome.broken
+        return (self.status, broken, tuple((j.tensor, j.inside, j.worst.hex()) for j in judged))
+
+
+def check_case(prop: Property, bench: Bench, draw: Draw, index: int) -> Case:
+    """Draw input `index`, prepare it and check it. Whatever this package itself gets wrong is an OwnFault."""
+    try:
+        call = prop.prepare(draw(index))
+        if call is None:
+            return Case(index, "skipped", "the claim does not speak of the drawn call", None, None)
+        reason = bench.uncovered(call)
+        if reason is not None:
+            return Case(index, "not_covered", reason, call, None)
+        return judged(index, call, prop.check(call, bench))
+    except CertifyError:
+        raise
+    except Exception as error:
+        raise OwnFault(
+            f"property {prop.id}, case {index}: {type(error).__name__}: {error} "
+            "(a fault of this package, not of the subject; ATTNSPEC_DEBUG=1 shows where)"
+        ) from error
+
+
+def judged(index: int, call: AttentionCall, outcome: Outcome) -> Case:
+    """The case behind an outcome. A case whose every bound said nothing is vacuous, not held."""
+    if outcome.refuted:
+        return Case(index, "refuted", None, call, outcome)
+    if outcome.skipped is not None:
+        status: CaseStatus = "not_covered" if _NOT_CLAIMED.search(outcome.skipped) else "skipped"
+        return Case(index, status, outcome.skipped, call, outcome)
+    if outcome.judgements and all(j.tensor in outcome.vacuous for j in outcome.judgements):
+        return Case(index, "vacuous", "every bound was as wide as the tensor itself", call, outcome)
+    return Case(index, "held", None, call, outcome)
+
+
+@dataclass
+class Tally:
+    """What the cases of one property and dtype add up to."""
+
+    prop: Property
+    dtype: str
+    traits: Callable[[AttentionCall], frozenset[str]] = lambda call: frozenset()
+    drawn: int = 0
+    tested: list[int] = field(default_factory=list)
+    vacuous: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    not_covered: Counter[str] = field(default_factory=Counter)
+    worst: float | None = None
+    worst_index: int | None = None
+    tensors: dict[str, _TensorTally] = field(default_factory=dict)
+    coverage: dict[str, Counter[str]] = field(default_factory=dict)
+    kernels: Counter[str] = field(default_factory=Counter)
+    signatures: dict[int, tuple[object, ...]] = field(default_factory=dict)
+    refuting: Case | None = None
+    finished: bool = False
+
+    def add(self, case: Case) -> CaseChecked:
+        """Count a case; return the event that tells of it."""
+        self.drawn += 1
+        ratios: dict[str, float] = {}
+        elements = 0
+        labels: dict[str, str] = {}
+        if case.status == "skipped":
+            self.skipped[case.reason or ""] += 1
+        elif case.status == "not_covered":
+            self.not_covered[case.reason or ""] += 1
+        else:
+            assert case.outcome is not None
+            assert case.call is not None
+            if case.status == "vacuous":
+                self.vacuous += 1
+            else:
+                self._count(case)
+            for j in case.outcome.judgements:
+                kept = self.tensors.setdefault(j.tensor, _TensorTally())
+                if j.tensor in case.outcome.vacuous and j.inside:
+                    kept.vacuous += 1
+                else:
+                    kept.add(j.worst, j.size)
+                    ratios[j.tensor] = max(j.worst, ratios.get(j.tensor, 0.0))
+                    elements += j.size
+            worst = max(ratios.values(), default=None)
+            if worst is not None and (self.worst is None or worst > self.worst):
+                self.worst, self.worst_index = worst, case.index
+        if case.status == "refuted":
+            self.refuting = case
+            assert case.call is not None
+            labels = dict(case.call.origin)
+        return CaseChecked(
+            self.prop.id, self.dtype, case.index, case.status, case.reason, ratios, elements, labels
+        )  # fmt: skip
+
+    def _count(self, case: Case) -> None:
+        assert case.outcome is not None
+        assert case.call is not None
+        self.tested.append(case.index)
+        self.signatures[case.index] = case.signature
+        self.kernels[case.outcome.kernel] += 1
+        for label, name in case.call.origin.items():
+            if label not in _NUMBERS:
+                self.coverage.setdefault(label, Counter())[name] += 1
+        self.coverage.setdefault("trait", Counter()).update(self.traits(case.call))
+
+    def record(self, *, counterexample: str | None = None, note: str | None = None) -> PropertyRecord:
+        """The row of the certificate."""
+        if self.refuting is not None:
+            state = "refuted"
+        elif not self.finished:
+            state = "unfinished"
+        elif self.tested:
+            state = "held"
+        elif self.not_covered and not self.skipped and not self.vacuous:
+            state = "not_covered"
+        else:
+            state = "not_run"
+        return PropertyRecord(
+            id=self.prop.id,
+            dtype=self.dtype,
+            state=state,  # type: ignore[arg-type]
+            claim=self.prop.claim,
+            theorem=self.prop.theorem,
+            basis=self.prop.basis,
+            cases=len(self.tested),
+            drawn=self.drawn,
+            vacuous=self.vacuous,
+            skipped=dict(sorted(self.skipped.items())),
+            not_covered=dict(sorted(self.not_covered.items())),
+            worst=ratio_out(self.worst),  # type: ignore[arg-type]
+            worst_index=self.worst_index,
+            tensors={name: t.record() for name, t in sorted(self.tensors.items())},
+            counterexample=counterexample,
+            note=note,
+        )
+
+
+@dataclass
+class _TensorTally:
+    worst: float | None = None
+    cases: int = 0
+    elements: int = 0
+    vacuous: int = 0
+
+    def add(self, worst: float, size: int) -> None:
+        self.worst = worst if self.worst is None else max(self.worst, worst)
+        self.cases += 1
+        self.elements += size
+
+    def record(self) -> TensorRecord:
+        return TensorRecord(
+            worst=ratio_out(self.worst),  # type: ignore[arg-type]
+            cases=self.cases,
+            elements=self.elements,
+            vacuous=self.vacuous,
+        )
+
+
+def search(
+    tally: Tally,
+    bench: Bench,
+    draw: Draw,
+    cases: int,
+    tell: Callable[[CaseChecked], None],
+    deadline: float | None = None,
+) -> None:
+    """Check cases 0, 1, 2, … into the tally. Stops at a refutation, when `cases` are drawn and one was tested, or
+    after PATIENCE times as many draws; leaves `tally.finished` false when the deadline (time.monotonic) passes.
+    """
+    for index in range(cases * PATIENCE):
+        if index >= cases and tally.tested:
+            break
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        tell(tally.add(check_case(tally.prop, bench, draw, index)))
+        if tally.refuting is not None:
+            break
+    tally.finished = True
+
+
+def not_covered(prop: Property, dtype: str, reason: str) -> PropertyRecord:
+    """The row of a property that the subject cannot be held to."""
+    return PropertyRecord(
+        id=prop.id,
+        dtype=dtype,
+        state="not_covered",
+        claim=prop.claim,
+        theorem=prop.theorem,
+        basis=prop.basis,
+        cases=0,
+        drawn=0,
+        vacuous=0,
+        skipped={},
+        not_covered={},
+        worst=None,
+        worst_index=None,
+        tensors={},
+        note=reason,
+    )
+
+
+def together(records: list[PropertyRecord]) -> dict[str, dict[str, TensorRecord]]:
+    """By dtype and tensor: the largest ratio over all properties, with how much was judged."""
+    found: dict[str, dict[str, _TensorTally]] = {}
+    for record in records:
+        for name, tensor in record.tensors.items():
+            kept = found.setdefault(record.dtype, {}).setdefault(name, _TensorTally())
+            if tensor.worst is not None:
+                worst = float("inf") if tensor.worst == "infinite" else float(tensor.worst)
+                kept.worst = worst if kept.worst is None else max(kept.worst, worst)
+            kept.cases += tensor.cases
+            kept.elements += tensor.elements
+            kept.vacuous += tensor.vacuous
+    return {dtype: {n: t.record() for n, t in sorted(kept.items())} for dtype, kept in found.items()}

@@ -1,0 +1,1 @@
+"""Calls as manifests, and the gate that reads them."""
