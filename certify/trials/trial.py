@@ -1,0 +1,70 @@
+"""`Trial`: one run of a subject and what is expected of it, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from attnspec.pyspec import AttentionCall, Judgement
+
+if TYPE_CHECKING:
+    from attnspec.certify.trials.outcome import Failure
+    from attnspec.certify.trials.run import Run
+
+# Positions along axes: entry i of the run's tensor is entry index[i] of the exact one.
+IndexMap = tuple[tuple[int, np.ndarray], ...]
+
+
+class Expectation(Protocol):
+    """Something that must hold of a run besides agreement, as a frozen dataclass of plain data and arrays.
+
+    `judge` says what is wrong with a run; `source` gives the statements that find the same in a program in which
+    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves.
+    """
+
+    def judge(self, run: Run) -> Iterator[Judgement | Failure]:
+        """Judgements and failures."""
+        ...
+
+    def source(self, shown: Judgement | Failure) -> list[str]:
+        """Statements that find again what `judge` found."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One run: what is run, against what, and what is expected.
+
+    call: the call that is run. raw: arrays that replace its query, key or value before the run (NaN, other shapes or
+    types). against: the call whose exact values count (default: the call). views: by tensor, where in the exact tensor
+    the entries of the run's stand. tensors: those that must agree within the bounds of the call (None: all, (): none).
+    where: by tensor, a boolean array of the entries that count. expect: what must hold besides. other: a call that is
+    run before, for expectations that compare two runs. claimed_as: the call that must lie within the subject's claim
+    (default: the call itself). tanh_error: added to the ledger's, in its units.
+    """
+
+    call: AttentionCall
+    raw: Mapping[str, np.ndarray] = field(default_factory=dict)
+    against: AttentionCall | None = None
+    views: Mapping[str, IndexMap] = field(default_factory=dict)
+    tensors: tuple[str, ...] | None = None
+    where: Mapping[str, np.ndarray] = field(default_factory=dict)
+    expect: tuple[Expectation, ...] = ()
+    other: AttentionCall | None = None
+    claimed_as: AttentionCall | None = None
+    tanh_error: float = 0.0
+
+    @property
+    def exact_call(self) -> AttentionCall:
+        """The call whose exact values count."""
+        return self.call if self.against is None else self.against
+
+
+def take(array: np.ndarray, index: IndexMap) -> np.ndarray:
+    """The entries at these positions; an axis of length one stands for every position."""
+    for axis, positions in index:
+        array = array if array.shape[axis] == 1 else np.take(array, positions, axis=axis)
+    return array
