@@ -17,7 +17,6 @@ from attnspec.pyspec.families import (
     Bilinear,
     Cosine,
     Family,
-    FamilyCall,
     FamilyError,
     FamilyOracle,
     family_bounds,
@@ -37,7 +36,7 @@ def _needs(name: str) -> Callable[[Capabilities], str | None]:
     return lambda c: None if name in families_of(c) else f"the {name} family not claimed"
 
 
-def _draw(call: AttentionCall, name: str) -> FamilyCall | None:
+def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
     """The call with scores of that family, its parameters drawn from the call itself."""
     call = without_modifiers(call)
     rng = call_rng(call, name)
@@ -68,13 +67,13 @@ def _draw(call: AttentionCall, name: str) -> FamilyCall | None:
         return None
 
 
-def judge_family(call: FamilyCall, bench: Bench, mistakes: dict[str, np.ndarray]) -> Outcome:
+def judge_family(call: AttentionCall, bench: Bench, mistakes: dict[str, np.ndarray]) -> Outcome:
     """Hold the subject to the exact tensors of a call of any family; `mistakes` are unscaled scores by name."""
     seen = observed(call, bench)
     allowed = family_bounds(call, bench.ledger_for(call.dtype))
     oracle = FamilyOracle(call)
     names = list(expected_tensors(call, bench))
-    names += [n for n in (f"grad_{p}" for p in call.family.parameters()) if n in seen.tensors]
+    names += [n for n in (f"grad_{p}" for p in call.score.parameters()) if n in seen.tensors]
     for name in names:
         if seen.tensors[name].shape != allowed[name].shape:
             return Outcome(
@@ -93,9 +92,9 @@ def _says_nothing(call: AttentionCall, name: str, bound: np.ndarray) -> bool:
     return bound.size > 0 and bool(np.isinf(bound).all())
 
 
-def _wrong_scores(call: FamilyCall) -> dict[str, np.ndarray]:
+def _wrong_scores(call: AttentionCall) -> dict[str, np.ndarray]:
     """Unscaled scores of the usual confusions of the call's family, by name."""
-    family = call.family
+    family = call.score
     q, k = call.query, call.key[:, list(call.head_map)]
     kt = np.swapaxes(k, -1, -2)
     with np.errstate(all="ignore"):

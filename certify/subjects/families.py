@@ -1,15 +1,15 @@
 """Subjects with more than dot products: every score family, returned weights, and dropout they draw themselves.
 
-A subject says so with `ScoreCapabilities`, and is told by the kind of call it is given: a `FamilyCall` carries its
-family, a call whose dropout asks for returned weights wants a tensor "weights", and a `SampledCall` is to be run
-with the subject's own dropout. On any other call it is an ordinary subject of the dot family.
+A subject says so with `ScoreCapabilities`, and is told by the call: `score` is the family with its
+parameters, a dropout that asks for returned weights wants a tensor "weights", and `own_dropout` is to be drawn by the
+subject. On any other call it is an ordinary subject of the dot family.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ import numpy as np
 from attnspec.certify.subjects.numpy_scores import attention
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.calls.formats import FORMATS, round_to
-from attnspec.pyspec.families import FAMILIES, Additive, Bilinear, Cosine, FamilyCall
+from attnspec.pyspec.families import FAMILIES, Additive, Bilinear, Cosine
 from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
 
 
@@ -26,8 +27,8 @@ from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
 class ScoreCapabilities(Capabilities):
     """Claims beyond those of a kernel of dot products.
 
-    families: score families it runs when given a FamilyCall. returns_weights: it returns "weights" [B,Hq,Q,K] when
-    the call's dropout asks for them. samples_dropout: it draws dropout of its own for a SampledCall.
+    families: score families it runs besides dot products. returns_weights: it returns "weights" [B,Hq,Q,K]
+    when the call's dropout asks for them. samples_dropout: it draws dropout of its own for a call with `own_dropout`.
     """
 
     families: tuple[str, ...] = ()
@@ -35,18 +36,9 @@ class ScoreCapabilities(Capabilities):
     samples_dropout: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class SampledCall(AttentionCall):
-    """A call to be run with the subject's own dropout of this probability, seeded with `seed`."""
-
-    probability: float = 0.0
-    seed: int = 0
-
-
-def sampled_call(call: AttentionCall, probability: float, seed: int) -> SampledCall:
+def sampled_call(call: AttentionCall, probability: float, seed: int) -> AttentionCall:
     """The call, to be run with dropout that the subject draws."""
-    given = {f.name: getattr(call, f.name) for f in fields(AttentionCall)}
-    return SampledCall(**{**given, "dropout": None}, probability=probability, seed=seed)
+    return call.but(own_dropout=OwnDropout(probability, seed), dropout=None)
 
 
 @dataclass(frozen=True)
@@ -91,9 +83,10 @@ class NumpyScores:
 
 
 def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
-    assert isinstance(call, SampledCall)
-    keep = np.random.default_rng(call.seed).random(call.score_shape) >= call.probability
-    return keep / (1.0 - call.probability)
+    own = call.own_dropout
+    assert own is not None
+    keep = np.random.default_rng(own.seed).random(call.score_shape) >= own.probability
+    return keep / (1.0 - own.probability)
 
 
 def _snippet(call: AttentionCall, name: str) -> str:
@@ -136,17 +129,16 @@ class TorchScores:
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         from attnspec.certify.conventions.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
 
-        family = call.family if isinstance(call, FamilyCall) else None
-        arrays = {} if family is None else family.parameters()
-        leaves = {n: to_tensor(a, torch_dtype(call.dtype), self.device) for n, a in arrays.items()}
+        parameters = call.score.parameters()
+        leaves = {n: to_tensor(a, torch_dtype(call.dtype), self.device) for n, a in parameters.items()}
         if call.grad_output is not None:
             for leaf in leaves.values():
                 leaf.requires_grad_()
         seen_weights: list[Any] = []
 
         def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            if isinstance(call, SampledCall):
-                return _torch_sampled(call, query, key, value, mask)
+            if call.own_dropout is not None:
+                return _torch_sampled(call, call.own_dropout, query, key, value, mask)
             return _torch_attention(call, leaves, query, key, value, mask, seen_weights)
 
         seen = run_torch(call, raw, self.device, invoke, bias_gradient=True)
@@ -170,7 +162,7 @@ def _torch_scores(call: AttentionCall, parameters: Mapping[str, Any], query: Any
     """Unscaled scores; key heads are already repeated."""
     import torch
 
-    family = call.family if isinstance(call, FamilyCall) else None
+    family = call.score
     if isinstance(family, Bilinear):
         return (query @ parameters["metric"]) @ key.transpose(-1, -2)
     if isinstance(family, Cosine):
@@ -219,7 +211,7 @@ def _torch_attention(
     return after @ value
 
 
-def _torch_sampled(call: SampledCall, query: Any, key: Any, value: Any, mask: Any) -> Any:
+def _torch_sampled(call: AttentionCall, own: OwnDropout, query: Any, key: Any, value: Any, mask: Any) -> Any:
     """torch's functional attention with its own dropout, by the math kernel, from the call's seed."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -227,13 +219,13 @@ def _torch_sampled(call: SampledCall, query: Any, key: Any, value: Any, mask: An
     heads = list(call.head_map)
     devices = [query.device] if query.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), sdpa_kernel(SDPBackend.MATH):
-        torch.manual_seed(call.seed)
+        torch.manual_seed(own.seed)
         return torch.nn.functional.scaled_dot_product_attention(
             query,
             key[:, heads],
             value[:, heads],
             attn_mask=mask,
-            dropout_p=call.probability,
+            dropout_p=own.probability,
             is_causal=call.encoding == "causal_flag",
             scale=call.scale.value,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.certify.conventions.torch_tensors import run_torch
-from attnspec.certify.subjects.families import SampledCall, ScoreCapabilities
+from attnspec.certify.subjects.families import ScoreCapabilities
 from attnspec.certify.subjects.functional import FunctionSubject
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall
@@ -29,7 +29,7 @@ class SamplingFunction(FunctionSubject):
         return ScoreCapabilities(**given, samples_dropout=True)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        if not isinstance(call, SampledCall):
+        if (own := call.own_dropout) is None:
             return super().run(call, raw)
 
         def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
@@ -38,7 +38,7 @@ class SamplingFunction(FunctionSubject):
             devices = [query.device] if query.device.type == "cuda" else []
             options = {} if mask is None else {"attn_mask": mask}
             with torch.random.fork_rng(devices=devices):
-                torch.manual_seed(call.seed)
-                return self.fn(query, key, value, dropout_p=call.probability, **options)
+                torch.manual_seed(own.seed)
+                return self.fn(query, key, value, dropout_p=own.probability, **options)
 
         return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.pyspec.calls.errors import CallError
 from attnspec.pyspec.calls.formats import get_format, is_representable
+from attnspec.pyspec.calls.score import Dot, Family
 from attnspec.pyspec.scale import default_scale
 
 EMPTY_ROW_POLICIES = ("zero", "reject", "sanitize_then_zero_invalid_query", "tested_backend_contract")
@@ -15,10 +17,6 @@ SCALE_PLACEMENTS = ("on_query", "on_key", "split", "on_scores")
 MASK_ENCODINGS = ("none", "bool", "additive", "causal_flag")
 LAYOUTS = ("contiguous", "heads_last", "padded", "offset", "transposed")
 MASK_LAYOUTS = ("contiguous", "expanded", "transposed", "padded")
-
-
-class CallError(ValueError):
-    """A call breaks its contract; the message names the field, the value, and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,14 @@ class Dropout:
 
 
 @dataclass(frozen=True)
+class OwnDropout:
+    """Dropout that the subject draws by itself, with this probability, from a generator seeded with `seed`."""
+
+    probability: float
+    seed: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """Memory layouts in which a subject is handed its tensors; the values do not depend on them."""
 
@@ -114,6 +120,8 @@ class AttentionCall:
     whose every entry is a finite value of `dtype`; bias is finite, four axes broadcastable to [B,Hq,Q,K].
     softcap c > 0 caps scores to c tanh(scaled / c) before the bias is added; sink [Hq], values of `dtype`, is an extra
     logit per query head that takes mass and carries no value (attnspec.pyspec.sink). None: neither.
+    `score` is the score family with its parameters (attnspec.pyspec.families), a dot product by default.
+    `own_dropout` asks the subject to draw dropout by itself, in place of the given multiplier in `dropout`.
     Every length may be zero and all are independent. `head_map[h]` is the key/value head of query head h.
     `encoding` says how a subject is told the visibility. `ledger` names the numerics a subject declared.
     Raises CallError naming the first broken field. Lean: AttnSpec.Inputs, AttnSpec.Params.
@@ -136,6 +144,8 @@ class AttentionCall:
     origin: dict[str, str] = field(default_factory=dict)
     softcap: float | None = None
     sink: np.ndarray | None = None
+    score: Family = field(default_factory=Dot)
+    own_dropout: OwnDropout | None = None
 
     def __post_init__(self) -> None:
         from attnspec.pyspec.calls.check import check
@@ -148,6 +158,9 @@ class AttentionCall:
         object.__setattr__(self, "visibility", frozen)
         if dropped is not None:
             object.__setattr__(self, "dropout", replace(dropped, multiplier=_frozen(dropped.multiplier)))
+        parameters = {n: _frozen(a) for n, a in self.score.parameters().items()}
+        if parameters:
+            object.__setattr__(self, "score", replace(self.score, **parameters))
 
     @property
     def axes(self) -> Axes:

@@ -9,6 +9,7 @@ import numpy as np
 
 from attnspec.pyspec.calls import call as records
 from attnspec.pyspec.calls.formats import FORMATS, is_representable
+from attnspec.pyspec.calls.score import check_score
 
 if TYPE_CHECKING:
     from attnspec.pyspec.calls.call import AttentionCall
@@ -77,10 +78,12 @@ def check(call: AttentionCall) -> None:
         _tensor("sink", call.sink, (hq,), call.dtype)
     if call.dropout is not None:
         _check_dropout(call, (b, hq, q, k))
+    _check_own_dropout(call)
     _check_encoding(call)
     for name in ("query", "key", "value"):
         _one_of(f"layout.{name}", getattr(call.layout, name), records.LAYOUTS)
     _one_of("layout.mask", call.layout.mask, records.MASK_LAYOUTS)
+    check_score(call)
 
 
 def _check_heads(call: AttentionCall, query_heads: int, key_heads: int) -> None:
@@ -165,6 +168,15 @@ def _check_dropout(call: AttentionCall, shape: tuple[int, int, int, int]) -> Non
         bool(np.isfinite(d.multiplier).all()) and bool((d.multiplier >= 0).all()),
         "dropout.multiplier must be finite and not negative",
     )
+
+
+def _check_own_dropout(call: AttentionCall) -> None:
+    own = call.own_dropout
+    if own is None:
+        return
+    _require(0.0 <= own.probability < 1.0, f"own_dropout.probability = {own.probability!r}: expected 0 <= p < 1")
+    _require(own.seed >= 0, f"own_dropout.seed = {own.seed!r}: expected an integer of 0 or more")
+    _require(call.dropout is None, "own_dropout with dropout: the subject draws a multiplier or is given one, not both")
 
 
 def _check_encoding(call: AttentionCall) -> None:

@@ -10,12 +10,20 @@ from typing import Any
 import numpy as np
 
 from attnspec.pyspec.calls.call import AttentionCall
+from attnspec.pyspec.calls.score import Dot
 
 
 def fingerprint(call: AttentionCall) -> bytes:
     """32 bytes that are equal for equal calls, also after a call was written as JSON and read again."""
     digest = hashlib.sha256()
-    for part in _said({f.name: getattr(call, f.name) for f in fields(AttentionCall)}):
+    given = {f.name: getattr(call, f.name) for f in fields(AttentionCall)}
+    if isinstance(call.score, Dot):
+        del given["score"]
+    else:
+        given["family"] = call.score.name
+    if call.own_dropout is None:
+        del given["own_dropout"]
+    for part in _said(given):
         # Lengths keep neighbours apart: ("a", "bc") is not ("ab", "c").
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)

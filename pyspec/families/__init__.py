@@ -10,7 +10,7 @@ kernel; `reduce_to_dot` says which calls of the others are dot products in disgu
 """
 
 from attnspec.pyspec.families.evaluate import FamilyOracle, evaluate_family, evaluate_family_jvp, family_bounds
-from attnspec.pyspec.families.kinds import FAMILIES, Additive, Bilinear, Cosine, Dot, Family, FamilyCall, FamilyError
+from attnspec.pyspec.families.kinds import FAMILIES, Additive, Bilinear, Cosine, Dot, Family, FamilyError
 from attnspec.pyspec.families.reduce import Reduction, reduce_to_dot
 from attnspec.pyspec.families.scores import score_jvp, scores, scores_backward, sharpest_cosine_weight
 
@@ -21,7 +21,6 @@ __all__ = [
     "Cosine",
     "Dot",
     "Family",
-    "FamilyCall",
     "FamilyError",
     "FamilyOracle",
     "Reduction",

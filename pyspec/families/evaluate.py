@@ -13,7 +13,7 @@ from attnspec.pyspec.domain import Domain
 from attnspec.pyspec.domains.ball import BallDomain, precision
 from attnspec.pyspec.evaluate import lift_call
 from attnspec.pyspec.families import ops
-from attnspec.pyspec.families.kinds import Cosine, Dot, Family, FamilyCall
+from attnspec.pyspec.families.kinds import Cosine, Family
 from attnspec.pyspec.families.scores import Matrices, lift_parameters, score_jvp, scores, scores_backward
 from attnspec.pyspec.heads import group_sum, repeat
 from attnspec.pyspec.oracle.bound import BoundDomain
@@ -22,15 +22,11 @@ from attnspec.pyspec.oracle.judgement import Oracle
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 
 
-def _family(call: AttentionCall) -> Family:
-    return call.family if isinstance(call, FamilyCall) else Dot()
-
-
 def pair_inputs(dom: Domain[Any], call: AttentionCall) -> dict[str, Any]:
     """What the scores of the call are made of: query, key (heads repeated), and kinds of their lengths."""
     _, inputs = lift_call(dom, call)
     found: dict[str, Any] = {"query": inputs.query, "key": inputs.key}
-    family = _family(call)
+    family = call.score
     if isinstance(family, Cosine):
         found["query_kinds"] = ops.lengths(call.query, family)
         found["key_kinds"] = ops.lengths(call.key[:, list(call.head_map)], family)
@@ -49,7 +45,7 @@ def evaluate_family(dom: Domain[Any], call: AttentionCall, *, with_lse: bool = T
 
     s = α u + B, and from there on as in attnspec.pyspec.attention. A plain AttentionCall is one of the dot family.
     """
-    family = _family(call)
+    family = call.score
     params, inputs = lift_call(dom, call)
     parameters, x = lift_parameters(dom, family), pair_inputs(dom, call)
     s = _logits(dom, params, inputs.bias, scores(dom, family, parameters, x))
@@ -93,7 +89,7 @@ def evaluate_family_jvp(dom: Domain[Any], call: AttentionCall, tangent: dict[str
 
     Missing tangents are zero; tangents of parameters have the parameter's own shape.
     """
-    family = _family(call)
+    family = call.score
     params, inputs = lift_call(dom, call)
     parameters, x = lift_parameters(dom, family), pair_inputs(dom, call)
     dx = _tangents(dom, call, family, tangent)
@@ -122,7 +118,7 @@ def _shaped(call: AttentionCall, name: str, a: np.ndarray) -> np.ndarray:
     """In the caller's frame: LSE without its column, a parameter's gradient in the parameter's shape."""
     if name == "lse":
         return a[..., 0]
-    parameter = _family(call).parameters().get(name.removeprefix("grad_"))
+    parameter = call.score.parameters().get(name.removeprefix("grad_"))
     return a if parameter is None else a.reshape(parameter.shape)
 
 

@@ -1,155 +1,30 @@
-"""The families as data, and a call that names its family."""
+"""The families as data (attnspec.pyspec.calls.score), and a call with scores of another family."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from attnspec.pyspec.calls.call import AttentionCall
+from attnspec.pyspec.calls.errors import FamilyError
+from attnspec.pyspec.calls.score import FAMILIES, ZERO_NORM_POLICIES, Additive, Bilinear, Cosine, Dot, Family
 
-import numpy as np
-
-from attnspec.pyspec.calls.call import AttentionCall, CallError
-from attnspec.pyspec.calls.formats import is_representable
-
-ZERO_NORM_POLICIES = ("reject", "zero", "clamp")
-
-
-class FamilyError(CallError):
-    """A family's parameter, or a call of that family, breaks its contract; the message names field and mend."""
-
-
-@dataclass(frozen=True, eq=False)
-class Dot:
-    """u = q · k. No parameters."""
-
-    name: ClassVar[str] = "dot"
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """Learned arrays by name, leading axis: query heads, or one for all."""
-        return {}
+__all__ = [
+    "FAMILIES",
+    "ZERO_NORM_POLICIES",
+    "Additive",
+    "Bilinear",
+    "Cosine",
+    "Dot",
+    "Family",
+    "FamilyError",
+    "family_call",
+    "plain_call",
+]
 
 
-@dataclass(frozen=True, eq=False)
-class Bilinear:
-    """u = q W kᵀ. metric W [Hq or 1, Dq, Dk]."""
-
-    metric: np.ndarray
-    name: ClassVar[str] = "bilinear"
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """Learned arrays by name, leading axis: query heads, or one for all."""
-        return {"metric": self.metric}
-
-
-@dataclass(frozen=True, eq=False)
-class Additive:
-    """u = vᵀ tanh(W_q q + W_k k + b).
-
-    query_map W_q [Hq or 1, Da, Dq], key_map W_k [Hq or 1, Da, Dk], offset b and vector v [Hq or 1, Da].
-    """
-
-    query_map: np.ndarray
-    key_map: np.ndarray
-    offset: np.ndarray
-    vector: np.ndarray
-    name: ClassVar[str] = "additive"
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """Learned arrays by name, leading axis: query heads, or one for all."""
-        return {
-            "query_map": self.query_map,
-            "key_map": self.key_map,
-            "offset": self.offset,
-            "vector": self.vector,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class Cosine:
-    """u = q · k / (|q| |k|), within ±1.
-
-    `zero_norm` says what a vector of length zero means: "reject" (the call is refused), "zero" (its direction is
-    the zero vector, with zero gradient), or "clamp" (lengths below `epsilon` > 0 are replaced by it, in both
-    passes). No parameters.
-    """
-
-    zero_norm: str = "reject"
-    epsilon: float = 0.0
-    name: ClassVar[str] = "cosine"
-
-    def parameters(self) -> dict[str, np.ndarray]:
-        """Learned arrays by name, leading axis: query heads, or one for all."""
-        return {}
-
-    def __post_init__(self) -> None:
-        if self.zero_norm not in ZERO_NORM_POLICIES:
-            raise FamilyError(f"cosine.zero_norm = {self.zero_norm!r}: expected one of {', '.join(ZERO_NORM_POLICIES)}")
-        if (self.zero_norm == "clamp") != (self.epsilon > 0.0):
-            raise FamilyError(
-                f"cosine.epsilon = {self.epsilon!r} with zero_norm {self.zero_norm!r}: "
-                "'clamp' needs an epsilon > 0, the other policies have none"
-            )
-
-
-Family = Dot | Bilinear | Additive | Cosine
-
-FAMILIES = ("dot", "bilinear", "additive", "cosine")
-
-
-@dataclass(frozen=True, eq=False)
-class FamilyCall(AttentionCall):
-    """An attention call whose scores are those of `family`.
-
-    Parameters must be finite values of the call's dtype. Additive and cosine scores have no natural width, so
-    their multiplier must be given (`scale.value`): key_width ** -0.5 is a fact about dot products.
-    Raises FamilyError naming the field.
-    """
-
-    family: Family = field(default_factory=Dot)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        a, family = self.axes, self.family
-        if self.softcap is not None or self.sink is not None:
-            name = "softcap" if self.softcap is not None else "sink"
-            raise FamilyError(f"{name} of a {family.name} call: only dot products carry one; leave it out")
-        if family.name in ("additive", "cosine") and self.scale.value is None:
-            raise FamilyError(
-                f"scale.value = None for the {family.name} family: key_width ** -0.5 belongs to dot products; "
-                "give the multiplier (1.0 for none)"
-            )
-        hidden = family.vector.shape[-1] if isinstance(family, Additive) else 0
-        for name, array in family.parameters().items():
-            tail = {
-                "metric": (a.key_width, a.key_width),
-                "query_map": (hidden, a.key_width),
-                "key_map": (hidden, a.key_width),
-            }.get(name, (hidden,))
-            shapes = [(heads, *tail) for heads in dict.fromkeys((1, a.query_heads))]
-            label = f"{family.name}.{name}"
-            if array.shape not in shapes:
-                expected = " or ".join(str(list(s)) for s in shapes)
-                raise FamilyError(f"{label} has shape {list(array.shape)}: expected {expected}")
-            good = np.isfinite(array) & is_representable(self.dtype, array)
-            if not good.all():
-                where = tuple(int(i) for i in np.argwhere(~good)[0])
-                raise FamilyError(f"{label}{list(where)} = {array[where]!r}: expected a finite value of {self.dtype}")
-        if isinstance(family, Cosine) and family.zero_norm == "reject":
-            for name in ("query", "key"):
-                dead = ~(getattr(self, name) != 0).any(axis=-1)
-                if dead.any():
-                    b, h, i = (int(n) for n in np.argwhere(dead)[0])
-                    raise FamilyError(
-                        f"{name}[{b}, {h}, {i}] has length zero, so it has no direction: "
-                        "choose cosine.zero_norm 'zero' or 'clamp', or leave the row out"
-                    )
-
-
-def family_call(call: AttentionCall, family: Family) -> FamilyCall:
+def family_call(call: AttentionCall, family: Family) -> AttentionCall:
     """The same call with scores of that family."""
-    fields = {name: getattr(call, name) for name in AttentionCall.__dataclass_fields__}
-    return FamilyCall(**fields, family=family)
+    return call.but(score=family)
 
 
-def plain_call(call: FamilyCall) -> AttentionCall:
+def plain_call(call: AttentionCall) -> AttentionCall:
     """The call without its family: dot-product scores of the same tensors."""
-    return AttentionCall(**{name: getattr(call, name) for name in AttentionCall.__dataclass_fields__})
+    return call.but(score=Dot())

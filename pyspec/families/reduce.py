@@ -10,7 +10,7 @@ import numpy as np
 
 from attnspec.pyspec.calls.call import AttentionCall, Scale
 from attnspec.pyspec.calls.formats import is_representable, round_to
-from attnspec.pyspec.families.kinds import Bilinear, Cosine, Dot, FamilyCall, FamilyError, plain_call
+from attnspec.pyspec.families.kinds import Bilinear, Cosine, Dot, FamilyError, plain_call
 from attnspec.pyspec.families.ops import DEAD, SHORT, lengths
 
 
@@ -28,7 +28,7 @@ class Reduction:
     rounded: int
 
 
-def reduce_to_dot(call: FamilyCall, *, rounding: str = "refuse") -> Reduction:
+def reduce_to_dot(call: AttentionCall, *, rounding: str = "refuse") -> Reduction:
     """The dot-product call with the same scores: q' = q W for bilinear, unit vectors for cosine.
 
     The new tensors are computed exactly. Where an entry is not a value of the call's dtype, "refuse" raises a
@@ -38,7 +38,7 @@ def reduce_to_dot(call: FamilyCall, *, rounding: str = "refuse") -> Reduction:
     """
     if rounding not in ("refuse", "nearest"):
         raise ValueError(f"rounding = {rounding!r}: expected 'refuse' or 'nearest'")
-    family, plain = call.family, plain_call(call)
+    family, plain = call.score, plain_call(call)
     if isinstance(family, Dot):
         return Reduction(plain, "dot", True, 0)
     if isinstance(family, Bilinear):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnspec.certify.properties.surgery import with_mask
-from attnspec.certify.subjects.families import NumpyScores, SampledCall, ScoreCapabilities
+from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall, Ledger, Scale
@@ -71,9 +71,9 @@ def right(call: AttentionCall, **parts: Callable[..., object]) -> Tensors:
 
 def drawn(call: AttentionCall, *, salt: int = 0) -> np.ndarray:
     """The multiplier that this subject draws for itself."""
-    assert isinstance(call, SampledCall)
-    keep = np.random.default_rng([call.seed, salt]).random(call.score_shape) >= call.probability
-    return multiplier(keep, call.probability)
+    assert call.own_dropout is not None
+    keep = np.random.default_rng([call.own_dropout.seed, salt]).random(call.score_shape) >= call.own_dropout.probability
+    return multiplier(keep, call.own_dropout.probability)
 
 
 def scaled(change: Callable[[AttentionCall], float]) -> Kernel:
@@ -176,7 +176,7 @@ def dropped_without_score_gradient(call: AttentionCall) -> Tensors:
 def fresh_mask(call: AttentionCall) -> Tensors:
     """The backward pass under a mask of its own."""
     found = right(call)
-    if isinstance(call, SampledCall):
+    if call.own_dropout is not None:
         other = right(call, draw=lambda c: drawn(c, salt=1))
     elif call.dropout is not None and call.dropout.training:
         p = call.dropout.probability
@@ -205,8 +205,9 @@ def keeps_with_p(call: AttentionCall) -> Tensors:
     """Keeps with the probability of dropping, and rescales by the declared rate."""
 
     def draw(c: AttentionCall) -> np.ndarray:
-        assert isinstance(c, SampledCall)
-        return multiplier(np.random.default_rng(c.seed).random(c.score_shape) < c.probability, c.probability)
+        own = c.own_dropout
+        assert own is not None
+        return multiplier(np.random.default_rng(own.seed).random(c.score_shape) < own.probability, own.probability)
 
     return right(call, draw=draw)
 
@@ -215,9 +216,10 @@ def slightly_off_rate(call: AttentionCall) -> Tensors:
     """Drops a fifth more often than declared."""
 
     def draw(c: AttentionCall) -> np.ndarray:
-        assert isinstance(c, SampledCall)
-        keep = np.random.default_rng(c.seed).random(c.score_shape) >= 1.2 * c.probability
-        return multiplier(keep, c.probability)
+        own = c.own_dropout
+        assert own is not None
+        keep = np.random.default_rng(own.seed).random(c.score_shape) >= 1.2 * own.probability
+        return multiplier(keep, own.probability)
 
     return right(call, draw=draw)
 
@@ -227,8 +229,8 @@ def own_not_rescaled(call: AttentionCall) -> Tensors:
 
 
 def seed_ignored(call: AttentionCall) -> Tensors:
-    if isinstance(call, SampledCall):
-        return right(replace(call, seed=0))
+    if call.own_dropout is not None:
+        return right(call.but(own_dropout=replace(call.own_dropout, seed=0)))
     return right(call)
 
 
@@ -239,7 +241,7 @@ class _Counter:
 def not_replayed(call: AttentionCall) -> Tensors:
     """Another mask each time, whatever the seed."""
     _Counter.count += 1
-    if isinstance(call, SampledCall):
+    if call.own_dropout is not None:
         return right(call, draw=lambda c, n=_Counter.count: drawn(c, salt=n))
     return right(call)
 

@@ -23,7 +23,6 @@ from attnspec.pyspec.families import (
     Cosine,
     Dot,
     Family,
-    FamilyCall,
     FamilyError,
     FamilyOracle,
     evaluate_family,
@@ -44,7 +43,7 @@ from attnspec.pyspec.oracle.ledger import every_operation_stored
 RATIONAL = ("dot", "bilinear", "additive")
 
 
-def drawn(seed: int, name: str, *, dtype: str = "float32", shared: bool = False, bias: bool = True) -> FamilyCall:
+def drawn(seed: int, name: str, *, dtype: str = "float32", shared: bool = False, bias: bool = True) -> AttentionCall:
     """A call of that family: grouped heads, an empty row, a bias, and parameters per head or shared."""
     rng = np.random.default_rng([seed, FAMILIES.index(name)])
 
@@ -77,14 +76,14 @@ def drawn(seed: int, name: str, *, dtype: str = "float32", shared: bool = False,
     return family_call(call, families[name])
 
 
-def tangents(call: FamilyCall, seed: int) -> dict[str, np.ndarray]:
+def tangents(call: AttentionCall, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     shapes = {n: getattr(call, n).shape for n in ("query", "key", "value", "bias") if getattr(call, n) is not None}
-    shapes |= {n: a.shape for n, a in call.family.parameters().items()}
+    shapes |= {n: a.shape for n, a in call.score.parameters().items()}
     return {n: rng.integers(-3, 4, s).astype(float) for n, s in shapes.items()}
 
 
-def paired(dom: Any, call: FamilyCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
+def paired(dom: Any, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
     """⟨dO, G⟩ and Σ ⟨tangent, gradient⟩."""
     moved = evaluate_family_jvp(dom, call, tangent)
     tensors = evaluate_family(dom, call, with_lse=False)
@@ -113,27 +112,27 @@ def test_backward_is_the_transpose_of_the_jvp_for_cosine_in_enclosures() -> None
         assert abs(left) > 0.01
 
 
-def _duals(dom: DualDomain, call: FamilyCall, tangent: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _duals(dom: DualDomain, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Scores over dual numbers: values and derivatives."""
     base = dom.base
-    parameters, x = lift_parameters(base, call.family), pair_inputs(base, call)
+    parameters, x = lift_parameters(base, call.score), pair_inputs(base, call)
     moved = {
         "query": base.lift(tangent["query"]),
         "key": base.lift(tangent["key"][:, list(call.head_map)]),
         **{n: base.lift(tangent[n]).reshape(p.shape) for n, p in parameters.items()},
     }
     dual = {n: dom.pair(x[n], moved[n]) if n in moved else x[n] for n in x}
-    return dom.parts(scores(dom, call.family, {n: dom.pair(p, moved[n]) for n, p in parameters.items()}, dual))
+    return dom.parts(scores(dom, call.score, {n: dom.pair(p, moved[n]) for n, p in parameters.items()}, dual))
 
 
-def _direct(dom: Any, call: FamilyCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
-    parameters, x = lift_parameters(dom, call.family), pair_inputs(dom, call)
+def _direct(dom: Any, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
+    parameters, x = lift_parameters(dom, call.score), pair_inputs(dom, call)
     dx = {
         "query": dom.lift(tangent["query"]),
         "key": dom.lift(tangent["key"][:, list(call.head_map)]),
         **{n: dom.lift(tangent[n]).reshape(p.shape) for n, p in parameters.items()},
     }
-    return scores(dom, call.family, parameters, x), score_jvp(dom, call.family, parameters, x, dx)
+    return scores(dom, call.score, parameters, x), score_jvp(dom, call.score, parameters, x, dx)
 
 
 @pytest.mark.parametrize("name", RATIONAL)
@@ -173,17 +172,17 @@ def test_float64_bounds_hold_the_enclosures(name: str, shared: bool) -> None:
         assert held.all(), tensor
 
 
-def one_by_one(call: FamilyCall, dtype: str) -> dict[str, np.ndarray]:
+def one_by_one(call: AttentionCall, dtype: str) -> dict[str, np.ndarray]:
     """Scores, softmax and output with every elementary operation rounded to `dtype`, one sum term after the other."""
     kind = FORMATS[dtype].dtype
     q, k, v = (np.asarray(getattr(call, n)).astype(kind) for n in ("query", "key", "value"))
     out = np.zeros((*call.score_shape[:3], v.shape[-1]), dtype=kind)
-    parameters = {n: a.astype(kind) for n, a in call.family.parameters().items()}
+    parameters = {n: a.astype(kind) for n, a in call.score.parameters().items()}
     for b, h, i in np.ndindex(call.score_shape[:3]):
         seen = np.flatnonzero(call.visible[b, h, i])
         if not seen.size:
             continue
-        row = [_score(call.family, parameters, h, q[b, h, i], k[b, call.head_map[h], j], kind) for j in seen]
+        row = [_score(call.score, parameters, h, q[b, h, i], k[b, call.head_map[h], j], kind) for j in seen]
         bias = np.broadcast_to(call.bias, call.score_shape)[b, h, i, seen].astype(kind)
         s = np.array([kind.type(x * kind.type(call.scale_value)) for x in row], dtype=kind) + bias
         n = np.exp(s - s.max())
@@ -282,14 +281,14 @@ def test_a_direction_of_subnormal_numbers_has_no_bound_where_a_kernel_may_flush_
 # cosine: policies, and the ±1 bound
 
 
-def _cosine(query: list[list[float]], key: list[list[float]], family: Cosine) -> FamilyCall:
+def _cosine(query: list[list[float]], key: list[list[float]], family: Cosine) -> AttentionCall:
     q, k = np.array([[query]], dtype=float), np.array([[key]], dtype=float)
     return family_call(make_call(q, k, np.ones((1, 1, k.shape[2], 1)), dtype="float64", scale=1.0), family)
 
 
-def _scores(call: FamilyCall, dom: Any = None) -> np.ndarray:
+def _scores(call: AttentionCall, dom: Any = None) -> np.ndarray:
     dom = dom or Float64Domain()
-    return scores(dom, call.family, lift_parameters(dom, call.family), pair_inputs(dom, call))[0, 0]
+    return scores(dom, call.score, lift_parameters(dom, call.score), pair_inputs(dom, call))[0, 0]
 
 
 def test_cosine_scores_stay_within_one() -> None:
@@ -324,12 +323,12 @@ def test_policy_clamp_divides_short_vectors_by_epsilon_in_both_passes() -> None:
     assert _scores(call).tolist() == [[0.5, 0.0], [0.6, 0.8]]
     x = pair_inputs(Float64Domain(), call)
     g = np.ones((1, 1, 2, 2))
-    found = scores_backward(Float64Domain(), call.family, {}, x, g)["query"][0, 0]
+    found = scores_backward(Float64Domain(), call.score, {}, x, g)["query"][0, 0]
     # Below the clamp the length is a constant: û = q / ε, so the gradient is Σ k̂ / ε.
     assert found[0].tolist() == [2.0, 2.0]
     bound = BoundDomain(named_ledgers("float64")["math"])
     near = _cosine([[0.5, 0.0]], [[1.0, 0.0]], Cosine("clamp", 0.5))
-    lifted = scores_backward(bound, near.family, {}, pair_inputs(bound, near), bound.lift(np.ones((1, 1, 1, 1))))
+    lifted = scores_backward(bound, near.score, {}, pair_inputs(bound, near), bound.lift(np.ones((1, 1, 1, 1))))
     assert np.isinf(lifted["query"].error).any()
 
 
@@ -361,26 +360,26 @@ def test_the_sharpest_cosine_weight_among_128_keys_is_about_0_055() -> None:
 
 def test_an_additive_score_without_tanh_forgets_the_query() -> None:
     call = drawn(9, "additive", bias=False)
-    assert isinstance(call.family, Additive)
+    assert isinstance(call.score, Additive)
     u = _scores(call)
     linear = (
-        call.query @ np.swapaxes(call.family.query_map, -1, -2) @ call.family.vector[:, :, None]
+        call.query @ np.swapaxes(call.score.query_map, -1, -2) @ call.score.vector[:, :, None]
         + np.swapaxes(
-            call.key[:, [0, 0]] @ np.swapaxes(call.family.key_map, -1, -2) @ call.family.vector[:, :, None], -1, -2
+            call.key[:, [0, 0]] @ np.swapaxes(call.score.key_map, -1, -2) @ call.score.vector[:, :, None], -1, -2
         )
     )[0, 0]
     # Without the tanh all rows order the keys alike: their differences do not depend on the query.
     assert np.ptp(linear - linear[:, :1], axis=0).max() < 1e-12
     assert np.ptp(u - u[:, :1], axis=0).max() > 1e-2
-    assert np.abs(u).max() <= np.abs(call.family.vector).sum(axis=-1).max()
+    assert np.abs(u).max() <= np.abs(call.score.vector).sum(axis=-1).max()
 
 
 def test_a_bilinear_score_associates_exactly() -> None:
     call = drawn(11, "bilinear")
-    assert isinstance(call.family, Bilinear)
+    assert isinstance(call.score, Bilinear)
     dom = ExactDomain()
-    x, w = pair_inputs(dom, call), lift_parameters(dom, call.family)["metric"]
-    left = scores(dom, call.family, {"metric": w}, x)
+    x, w = pair_inputs(dom, call), lift_parameters(dom, call.score)["metric"]
+    left = scores(dom, call.score, {"metric": w}, x)
     right = dom.mul("dot", x["query"], np.swapaxes(dom.mul_t("dot", x["key"], w), -1, -2))
     assert (left == right).all()
 
@@ -388,12 +387,12 @@ def test_a_bilinear_score_associates_exactly() -> None:
 # reductions
 
 
-def integers(name: str, seed: int = 0) -> FamilyCall:
+def integers(name: str, seed: int = 0) -> AttentionCall:
     call = drawn(seed, name, bias=False)
     rng = np.random.default_rng(seed)
     small = call.but(query=rng.integers(-3, 4, call.query.shape).astype(float))
-    if isinstance(small.family, Bilinear):
-        return small.but(family=Bilinear(rng.integers(-2, 3, (2, 3, 3)).astype(float)))
+    if isinstance(small.score, Bilinear):
+        return small.but(score=Bilinear(rng.integers(-2, 3, (2, 3, 3)).astype(float)))
     return small
 
 
