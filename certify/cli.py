@@ -165,7 +165,7 @@ def list_(what: str | None) -> ExitCode:
     if what is None:
         click.echo()
     if what in (None, "properties"):
-        from attnspec.certify.properties import registered
+        from attnspec.certify.trials import registered
 
         known = registered()
         width = max(map(len, known), default=0)
@@ -179,7 +179,7 @@ def list_(what: str | None) -> ExitCode:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
 @_clear
 def replay(name: str, out: Path | None) -> ExitCode:
-    """Check a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
+    """Run a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
     from attnspec.certify.campaign.parts import default_parts
     from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
     from attnspec.certify.evidence.proofs import not_compiled_here
@@ -194,11 +194,11 @@ def replay(name: str, out: Path | None) -> ExitCode:
         # Whether the proofs are current changes nothing about what the kernel computes.
         proofs = not_compiled_here(str(error))
     found = again(record, parts, proofs)
-    if found.skipped is not None:
-        click.echo(f"{record.id}: nothing could be tested: {found.skipped}")
+    if found.skip is not None:
+        click.echo(f"{record.id}: nothing could be tested: {found.skip.text}")
         return ExitCode.INCOMPLETE
     if found.refuted:
-        click.echo(refutation(found.record, found.call, proofs))
+        click.echo(refutation(found.record, proofs))
         return ExitCode.REFUTED
     click.echo(f"{record.id} holds now: {record.property} of {record.subject} on {record.device}, {record.dtype}")
     return ExitCode.CERTIFIED
@@ -211,7 +211,7 @@ def replay(name: str, out: Path | None) -> ExitCode:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
 @_clear
 def explain(name: str, subject: str | None, device: str | None, out: Path | None) -> ExitCode:
-    """Show where a subject leaves what is allowed: by tensor, row and stage.
+    """Run a failing trial again and show where the subject leaves what is allowed: by tensor, row and stage.
 
     ID|FILE is a counter-example, or a call written by attnspec.pyspec.call_to_json (then --subject is needed).
     Exit 1 if anything leaves, 0 if all is inside, 4 if the subject does not claim the call.
@@ -223,7 +223,7 @@ def explain(name: str, subject: str | None, device: str | None, out: Path | None
 
     found = explained(asked(name, subject, device, (out or Path("cert"),)), default_parts())
     click.echo(explanation(found))
-    if found.skipped is not None:
+    if found.outcome.skip is not None:
         return ExitCode.INCOMPLETE
     return ExitCode.REFUTED if found.refuted else ExitCode.CERTIFIED
 

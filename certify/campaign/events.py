@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from attnspec.certify.evidence.certificate import Certificate, PropertyRecord
 from attnspec.certify.evidence.counterexample import CounterExample
 from attnspec.certify.evidence.numbers import ratio_out
+from attnspec.certify.trials.outcome import CaseStatus
 
 PHASES = (
     "identify",
@@ -22,8 +23,6 @@ PHASES = (
     "audit",
     "verdict",
 )
-
-CaseStatus = Literal["held", "refuted", "vacuous", "skipped", "not_covered"]
 
 
 @dataclass(frozen=True)

@@ -14,47 +14,49 @@ from attnspec.certify.campaign.identify import load
 from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
-from attnspec.certify.properties.agree import expected_tensors, failure
-from attnspec.certify.properties.model import Bench
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.subjects.subject import Subject
-from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json
+from attnspec.certify.trials.engine import run_trial
+from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.outcome import Outcome
+from attnspec.certify.trials.trial import Trial
+from attnspec.pyspec import AttentionCall, CallError, Ledger, call_from_json
 from attnspec.pyspec.calls.json import FORMAT as CALL_FORMAT
 from attnspec.pyspec.oracle.stages import Leaving, first_leaving
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What is to be explained: a call, the subject it is shown to, and the ledger (None: the subject's own)."""
+    """What is to be explained: a run, the subject it is shown to, and the ledger (None: the subject's own).
 
-    call: AttentionCall
+    property: the id of the property that the run is a trial of, or None.
+    """
+
+    trial: Trial
     subject: str
     device: str
     isolated: bool | None
     ledger: Ledger | None
     about: str
+    property: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What came of it. judgements: one a tensor, in the order of computation; leaving: the first stage that leaves.
-
-    skipped: why nothing was tested. broken: what failed before any number could be compared. shows_stages: has the
-    subject shown any.
+    """What came of it: the outcome of the run, its judgements in the order of computation, and the first stage that
+    leaves. shows_stages: has the subject shown any.
     """
 
     asked: Asked
-    ledger: Ledger | None = None
-    judgements: tuple[Judgement, ...] = ()
-    broken: str | None = None
-    skipped: str | None = None
+    ledger: Ledger
+    outcome: Outcome
     shows_stages: bool = False
     leaving: Leaving | None = None
 
     @property
     def refuted(self) -> bool:
         """Did anything leave?"""
-        return self.broken is not None or self.leaving is not None or any(not j.inside for j in self.judgements)
+        return self.outcome.refuted or self.leaving is not None
 
 
 def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path, ...]) -> Asked:
@@ -72,37 +74,31 @@ def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path,
         if subject is None:
             raise UsageError(f"{path}: a call names no subject: add --subject SPEC")
         try:
-            return Asked(call_from_json(raw), subject, device or "cpu", None, None, path.name)
+            return Asked(Trial(call_from_json(raw)), subject, device or "cpu", None, None, path.name)
         except CallError as error:
             raise UsageError(f"{path}: {error}") from error
     record = read_counterexample(path)
-    about = f"{record.id} to {record.property}"
+    about, trial = f"{record.id} to {record.property}", record.failing_trial()
     if subject is None or subject == record.subject:
         where = device or record.device
-        return Asked(record.attention_call(), record.subject, where, record.isolated, record.held_to(), about)
-    return Asked(record.attention_call(), subject, device or record.device, None, None, about)
+        return Asked(trial, record.subject, where, record.isolated, record.held_to(), about, record.property)
+    return Asked(trial, subject, device or record.device, None, None, about, record.property)
 
 
 def explain(one: Asked, parts: Parts) -> Explanation:
-    """Run the call once and hold every tensor, and every stage the subject shows, to what is allowed there."""
+    """Run it once and hold every tensor, and every stage the subject shows, to what is allowed there."""
     isolated = parts.foreign(one.subject) if one.isolated is None else one.isolated or parts.foreign(one.subject)
     subject = load(one.subject, one.device, isolated, parts)
+    call = one.trial.call
     try:
-        ledger = one.ledger or subject.ledger(one.call.dtype)
-        bench = Bench(subject, lambda _: ledger, one.device)
-        reason = bench.uncovered(one.call)
-        if reason is not None:
-            return Explanation(one, ledger, skipped=reason)
-        seen = bench.observe(one.call)
-        broken = failure(seen, one.call, bench)
-        if broken is not None:
-            return Explanation(one, ledger, broken=broken)
-        oracle, allowed = bench.oracle(one.call), bench.bounds(one.call)
-        names = expected_tensors(one.call, bench)
-        judged = tuple(oracle.judge(n, seen.tensors[n], allowed[n]) for n in names)
-        stages = shown_stages(subject, one.call)
-        leaving = None if stages is None else _first(one.call, ledger, stages)
-        return Explanation(one, ledger, judged, shows_stages=stages is not None, leaving=leaving)
+        ledger = one.ledger or subject.ledger(call.dtype)
+        prop = None if one.property is None else parts.properties().get(one.property)
+        outcome = run_trial(one.trial, Held(subject, lambda _: ledger, one.device), prop).outcome
+        # Stages are those of the call as it is: with other arrays in its place they would say nothing.
+        plain = outcome.skip is None and not outcome.failures and not one.trial.raw and call.own_dropout is None
+        stages = shown_stages(subject, call) if plain else None
+        leaving = None if stages is None else _first(call, ledger, stages)
+        return Explanation(one, ledger, outcome, shows_stages=stages is not None, leaving=leaving)
     finally:
         if isinstance(subject, IsolatedSubject):
             subject.close()

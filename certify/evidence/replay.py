@@ -11,11 +11,11 @@ from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.campaign.stored import replay as check_again
 from attnspec.certify.campaign.stored import snippet_of
 from attnspec.certify.errors import OwnFault, UsageError, did_you_mean
-from attnspec.certify.evidence.counterexample import CounterExample, worst_by_tensor
+from attnspec.certify.evidence.counterexample import CounterExample, seen_in
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
-from attnspec.certify.properties.model import Bench
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.pyspec import AttentionCall
+from attnspec.certify.subjects.subject import Skip
+from attnspec.certify.trials.held import Held
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,13 +23,12 @@ class Replay:
     """What came of it: still refuted or not, why nothing was tested, and the record with today's numbers."""
 
     refuted: bool
-    skipped: str | None
+    skip: Skip | None
     record: CounterExample
-    call: AttentionCall
 
 
 def replay(record: CounterExample, parts: Parts, proofs: ProofRecord) -> Replay:
-    """Check the stored call again under the stored ledger. Raises UsageError or MissingDevice as loading does."""
+    """Run the stored trial again under the stored ledger. Raises UsageError or MissingDevice as loading does."""
     known = parts.properties()
     if record.property not in known:
         hint = did_you_mean(record.property, known)
@@ -39,19 +38,18 @@ def replay(record: CounterExample, parts: Parts, proofs: ProofRecord) -> Replay:
     subject = load(record.subject, record.device, record.isolated or parts.foreign(record.subject), parts)
     try:
         try:
-            again = check_again(record, prop, Bench(subject, lambda _: ledger, record.device))
+            again = check_again(record, prop, Held(subject, lambda _: ledger, record.device))
         except UsageError:
             raise
         except Exception as error:
             raise OwnFault(f"property {prop.id} failed while checking: {type(error).__name__}: {error}") from error
         seen = msgspec.structs.replace(
             record,
-            broken=again.outcome.broken,
-            observed=worst_by_tensor(again.outcome),
+            **seen_in(again.outcome),
             theorem_checked_here=checked_here(proofs, prop.theorem),
-            snippet=snippet_of(subject, again.call),
+            snippet=snippet_of(subject, again.trial, again.outcome),
         )
-        return Replay(again.outcome.refuted, again.outcome.skipped, seen, again.call)
+        return Replay(again.outcome.refuted, again.outcome.skip, seen)
     finally:
         if isinstance(subject, IsolatedSubject):
             subject.close()

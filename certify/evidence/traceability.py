@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from attnspec.certify.properties import Property, registered
+from attnspec.certify.trials import Property, registered
 
 BEGIN, END = "<!-- properties:begin -->", "<!-- properties:end -->"
 HEADLINES = Path("proofs/AttnProofs.lean")

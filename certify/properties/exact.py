@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
-from attnspec.certify.properties import needs
-from attnspec.certify.properties.agree import agree, compare, expected_tensors, observed
-from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.surgery import over_several_tiles, with_mask
-from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.expectations import entry
+from attnspec.certify.trials.interim import judge_exact
+from attnspec.certify.trials.outcome import Failure
+from attnspec.certify.trials.run import GRADIENTS, Run, expected_tensors
+from attnspec.certify.trials.trial import Trial, recorded
+from attnspec.pyspec import AttentionCall, Judgement, Ledger, Scale
 from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.evaluate import evaluate
@@ -30,8 +37,16 @@ def _counting(call: AttentionCall) -> AttentionCall | None:
     return plain.but(bias=np.zeros_like(call.bias)) if call.bias is not None else plain
 
 
-def _counts(call: AttentionCall, bench: Bench) -> Outcome:
-    return agree(call, bench, tensors=("output", "lse", "grad_key", "grad_value"))
+@claim(
+    "counting-probe",
+    "With equal scores and unit-vector values, each output counts the visible keys of its column.",
+    theorem="equal_scores_average_values",
+    also=("ties_share_equally",),
+    prepare=_counting,
+    resembles=("tt-metal#41215", "pytorch#188322"),
+)
+def counting_probe(call: AttentionCall) -> Trials:
+    yield Trial(call, tensors=("output", "lse", "grad_key", "grad_value"))
 
 
 def _witness(call: AttentionCall) -> AttentionCall | None:
@@ -126,19 +141,31 @@ def _odd(x: np.ndarray) -> np.ndarray:
     return whole
 
 
-def _bits(call: AttentionCall, bench: Bench) -> Outcome:
-    if call.key.any() and call.query.any():
-        return Outcome(skipped="the scores are not all zero")
-    seen = observed(call, bench)
-    exact = evaluate(Float64Domain(), call)
-    sums_exactly = _sums_exactly(call, bench.ledger_for(call.dtype), exact["output"])
-    judged = []
-    for name in expected_tensors(call, bench):
-        if name in sums_exactly:
-            # A finished tensor is cast once: entries that the format cannot hold say nothing here.
-            allowed = np.where(is_representable(call.dtype, exact[name]), 0.0, np.inf)
-            judged.append(compare(name, seen.tensors[name], exact[name], allowed))
-    return Outcome(judgements=tuple(judged), kernel=seen.kernel)
+@recorded
+@dataclass(frozen=True)
+class WithoutRounding:
+    """Tensors that a kernel with the subject's ledger computes without rounding match bit for bit."""
+
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return ("output", *GRADIENTS)
+
+    def judge(self, run: Run) -> Iterator[Judgement | Failure]:
+        """A judgement of each such tensor."""
+        call = run.trial.call
+        exact = evaluate(Float64Domain(), call)
+        sums_exactly = _sums_exactly(call, run.held.ledger_for(call.dtype), exact["output"])
+        for name in expected_tensors(call, run.held.claims):
+            if name in sums_exactly:
+                # A finished tensor is cast once: entries that the format cannot hold say nothing here.
+                allowed = np.where(is_representable(call.dtype, exact[name]), 0.0, np.inf)
+                yield judge_exact(name, run.tensors[name], exact[name], allowed)
+
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
+        """The entry itself."""
+        assert isinstance(shown, Judgement)
+        return [f"got = {entry(shown.tensor, shown.index)}"]
 
 
 def _sums_exactly(call: AttentionCall, ledger: Ledger, output: np.ndarray) -> tuple[str, ...]:
@@ -196,25 +223,14 @@ def _grid(a: np.ndarray) -> float:
     return float(np.ldexp((digits & -digits).astype(np.float64), exponent - 53).min())
 
 
-register(
-    Property(
-        id="counting-probe",
-        claim="With equal scores and unit-vector values, each output counts the visible keys of its column.",
-        theorem="equal_scores_average_values",
-        check=_counts,
-        prepare=_counting,
-        catches=("tt-metal#41215", "pytorch#188322"),
-        also=("ties_share_equally",),
-    )
+@claim(
+    "exactness-witness",
+    "Where every intermediate is a value of the format, outputs and gradients match bit for bit.",
+    basis="exact arithmetic: no rounding can occur, and exp(0) = 1",
+    prepare=_witness,
+    needs=requires("masks"),
 )
-register(
-    Property(
-        id="exactness-witness",
-        claim="Where every intermediate is a value of the format, outputs and gradients match bit for bit.",
-        theorem=None,
-        basis="exact arithmetic: no rounding can occur, and exp(0) = 1",
-        check=_bits,
-        prepare=_witness,
-        needs=needs.masks,
-    )
-)
+def exactness_witness(call: AttentionCall) -> Trials:
+    if call.key.any() and call.query.any():
+        return "the scores are not all zero"
+    yield Trial(call, tensors=(), expect=(WithoutRounding(),))

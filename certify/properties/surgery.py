@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnspec.certify.properties.model import call_rng
+from attnspec.certify.trials.claim import call_rng
 from attnspec.pyspec import AttentionCall, Dropout, Visibility
 from attnspec.pyspec.calls.formats import round_to
 

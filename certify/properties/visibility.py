@@ -1,6 +1,6 @@
 """What holds of relations with a structure: windows, prefixes, segments, padding, decoding, branches.
 
-Each check reads what it needs off the call it is given, so that it stays true of any call made smaller. Half of the
+Each claim reads what it needs off the call it is given, so that it stays true of any call made smaller. Half of the
 calls are counting probes: with equal scores and unit-vector values an output counts the visible keys, and one wrong
 edge shows.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties import needs
-from attnspec.certify.properties.agree import agree, joined
-from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.surgery import garbage, take_keys, take_queries, with_least_mask, with_mask
+from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, Visibility
 from attnspec.pyspec.calls.masks.compiler import compile_visibility
 
@@ -40,11 +40,6 @@ def half_counting(call: AttentionCall, *, keep_bias: bool = False) -> AttentionC
     return counting(call, keep_bias=keep_bias) if call_rng(call, "counting").random() < 0.5 else call
 
 
-def agrees(call: AttentionCall, bench: Bench) -> Outcome:
-    """Every tensor lies within its bound of the exact one."""
-    return agree(call, bench)
-
-
 def no_scores(call: AttentionCall) -> bool:
     """Is there no batch row, head, query or key?"""
     return 0 in call.score_shape
@@ -67,6 +62,19 @@ def _windowed(call: AttentionCall) -> AttentionCall | None:
     return half_counting(with_mask(call, compiled.mask))
 
 
+@claim(
+    "window-law",
+    "A window shows the keys within its reach on either side of the query's position, both ends in.",
+    theorem="window_law",
+    also=("window_is_causal",),
+    prepare=_windowed,
+    needs=requires("masks"),
+    small=True,
+)
+def window_law(call: AttentionCall) -> Trials:
+    yield Trial(call)
+
+
 def _prefixed(call: AttentionCall) -> AttentionCall | None:
     if no_scores(call):
         return None
@@ -74,6 +82,19 @@ def _prefixed(call: AttentionCall) -> AttentionCall | None:
     length = int(rng.integers(1, a.keys + 1))
     compiled = compile_visibility(*call.score_shape, prefix_length=length, cache_offset=_offset(call, rng))
     return half_counting(with_mask(call, compiled.mask))
+
+
+@claim(
+    "prefix-law",
+    "A prefix is seen whole by every query, its own included, and what follows it causally.",
+    theorem="prefix_law",
+    also=("prefix_is_a_causal_region",),
+    prepare=_prefixed,
+    needs=requires("masks"),
+    small=True,
+)
+def prefix_law(call: AttentionCall) -> Trials:
+    yield Trial(call)
 
 
 def _segmented(call: AttentionCall) -> AttentionCall | None:
@@ -98,11 +119,21 @@ def _segmented(call: AttentionCall) -> AttentionCall | None:
     return half_counting(with_mask(call, compiled.mask))
 
 
-def _segments(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "segments-isolated",
+    "A query in a packed row reads the keys of its own sequence, and no change to another's reaches it.",
+    theorem="segments_law",
+    also=("segments_equal_separate", "locality_forward"),
+    prepare=_segmented,
+    needs=requires("masks"),
+    small=True,
+    resembles=("flash-linear-attention#838",),
+)
+def segments_isolated(call: AttentionCall) -> Trials:
     """The whole agrees, and a row stays as it is when every key that it does not see changes."""
-    whole = agree(call, bench)
+    yield Trial(call)
     if no_scores(call):
-        return whole
+        return
     rng = call_rng(call, "other segments")
     row = int(rng.integers(call.axes.queries))
     seen = np.zeros((call.axes.batch, call.axes.key_heads, call.axes.keys), dtype=bool)
@@ -112,12 +143,9 @@ def _segments(call: AttentionCall, bench: Bench) -> Outcome:
         key=np.where(seen[..., None], call.key, garbage(rng, call.key.shape, call.dtype)),
         value=np.where(seen[..., None], call.value, garbage(rng, call.value.shape, call.dtype)),
     )
-    bounds = bench.bounds(other)
-    for name in FORWARD:
-        if name in bounds:
-            others = np.arange(call.axes.queries) != row
-            bounds[name][:, :, others] = np.inf
-    return joined(whole, agree(other, bench, tensors=FORWARD, against=call, bounds=bounds))
+    this = (np.arange(call.axes.queries) == row)[:, None]
+    where = {"output": this, "grad_query": this, "lse": this[:, 0]}
+    yield Trial(other, against=call, tensors=FORWARD, where=where)
 
 
 def _padded(call: AttentionCall) -> AttentionCall | None:
@@ -138,13 +166,21 @@ def _padded(call: AttentionCall) -> AttentionCall | None:
     return half_counting((with_least_mask if rng.random() < 0.5 else with_mask)(call, mask))
 
 
-def _keys_only(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "key-padding-keys-only",
+    "Key padding hides keys from queries and no query: rows at padded positions are rows like any other.",
+    theorem="padding_may_be_cut_off",
+    also=("queries_independent",),
+    prepare=_padded,
+    needs=requires("masks"),
+    small=True,
+)
+def key_padding_keys_only(call: AttentionCall) -> Trials:
     """Every query gives its row, also one at the position of a padded key; padding may be cut off."""
-    whole = agree(call, bench)
+    yield Trial(call)
     kept = np.asarray(call.visible.any(axis=(0, 1, 2)))
-    if kept.all() or not kept.any():
-        return whole
-    return joined(whole, agree(take_keys(call, np.flatnonzero(kept)), bench, tensors=FORWARD, against=call))
+    if kept.any() and not kept.all():
+        yield Trial(take_keys(call, np.flatnonzero(kept)), against=call, tensors=FORWARD)
 
 
 def _lower_right(call: AttentionCall) -> AttentionCall | None:
@@ -158,21 +194,29 @@ def _lower_right(call: AttentionCall) -> AttentionCall | None:
     return half_counting(with_mask(call, compiled.mask))
 
 
-def _chunks(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "cached-decoding",
+    "The last queries over the cached keys, with unused slots or without, give their rows of the whole.",
+    theorem="cached_decoding_equals_full",
+    also=("causal_offset_shift", "lower_right_last_query_sees_all"),
+    prepare=_lower_right,
+    needs=requires("masks"),
+    small=True,
+    resembles=("flash-attention#402",),
+)
+def cached_decoding(call: AttentionCall) -> Trials:
     """The last queries alone, over the same keys and over a buffer with unused slots, give their rows of the whole."""
     a = call.axes
     if a.queries < 2 or no_scores(call):
-        return Outcome(skipped="fewer than two query rows, or no keys")
+        return "fewer than two query rows, or no keys"
     rng = call_rng(call, "chunk")
     rows = np.arange(a.queries - int(rng.integers(1, a.queries)), a.queries)
-    views = {name: (lambda t: t[:, :, rows]) for name in FORWARD}
+    views = dict.fromkeys(FORWARD, ((2, rows),))
     chunk = take_queries(call, rows)
     buffer = _with_unused_slots(chunk, int(rng.integers(1, 5)), rng)
-    return joined(
-        agree(call, bench, tensors=FORWARD),
-        agree(chunk, bench, tensors=FORWARD, against=call, views=views),
-        agree(buffer, bench, tensors=FORWARD, against=call, views=views),
-    )
+    yield Trial(call, tensors=FORWARD)
+    yield Trial(chunk, tensors=FORWARD, against=call, views=views)
+    yield Trial(buffer, tensors=FORWARD, against=call, views=views)
 
 
 def _with_unused_slots(call: AttentionCall, slots: int, rng: np.random.Generator) -> AttentionCall:
@@ -210,94 +254,26 @@ def _branching(call: AttentionCall) -> AttentionCall | None:
     return half_counting(with_mask(call, compiled.mask))
 
 
-def _path_alone(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "branches-alone",
+    "A candidate in a tree reads the cache and its ancestors, and gives what its own path gives alone.",
+    theorem="row_over_visible_keys",
+    also=("locality_forward", "queries_independent"),
+    prepare=_branching,
+    needs=requires("masks"),
+    small=True,
+)
+def branches_alone(call: AttentionCall) -> Trials:
     """One row, over the keys that it sees and no others, is its row of the whole; unmasked where nothing is hidden."""
-    whole = agree(call, bench)
+    yield Trial(call)
     if no_scores(call):
-        return whole
+        return
     row = np.array([int(call_rng(call, "path").integers(call.axes.queries))])
     path = take_queries(call, row)
     seen = np.flatnonzero(path.visible.any(axis=(0, 1, 2)))
     if seen.size == 0:
-        return whole
+        return
     path = take_keys(path, seen)
     if path.visible.all() and path.bias is None:
         path = path.but(encoding="none")
-    views = {name: (lambda t: t[:, :, row]) for name in FORWARD}
-    return joined(whole, agree(path, bench, tensors=FORWARD, against=call, views=views))
-
-
-register(
-    Property(
-        id="window-law",
-        claim="A window shows the keys within its reach on either side of the query's position, both ends in.",
-        theorem="window_law",
-        check=agrees,
-        prepare=_windowed,
-        needs=needs.masks,
-        small=True,
-        also=("window_is_causal",),
-    )
-)
-register(
-    Property(
-        id="prefix-law",
-        claim="A prefix is seen whole by every query, its own included, and what follows it causally.",
-        theorem="prefix_law",
-        check=agrees,
-        prepare=_prefixed,
-        needs=needs.masks,
-        small=True,
-        also=("prefix_is_a_causal_region",),
-    )
-)
-register(
-    Property(
-        id="segments-isolated",
-        claim="A query in a packed row reads the keys of its own sequence, and no change to another's reaches it.",
-        theorem="segments_law",
-        check=_segments,
-        prepare=_segmented,
-        needs=needs.masks,
-        small=True,
-        also=("segments_equal_separate", "locality_forward"),
-        catches=("flash-linear-attention#838",),
-    )
-)
-register(
-    Property(
-        id="key-padding-keys-only",
-        claim="Key padding hides keys from queries and no query: rows at padded positions are rows like any other.",
-        theorem="padding_may_be_cut_off",
-        check=_keys_only,
-        prepare=_padded,
-        needs=needs.masks,
-        small=True,
-        also=("queries_independent",),
-    )
-)
-register(
-    Property(
-        id="cached-decoding",
-        claim="The last queries over the cached keys, with unused slots or without, give their rows of the whole.",
-        theorem="cached_decoding_equals_full",
-        check=_chunks,
-        prepare=_lower_right,
-        needs=needs.masks,
-        small=True,
-        also=("causal_offset_shift", "lower_right_last_query_sees_all"),
-        catches=("flash-attention#402",),
-    )
-)
-register(
-    Property(
-        id="branches-alone",
-        claim="A candidate in a tree reads the cache and its ancestors, and gives what its own path gives alone.",
-        theorem="row_over_visible_keys",
-        check=_path_alone,
-        prepare=_branching,
-        needs=needs.masks,
-        small=True,
-        also=("locality_forward", "queries_independent"),
-    )
-)
+    yield Trial(path, tensors=FORWARD, against=call, views=dict.fromkeys(FORWARD, ((2, row),)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties import needs
-from attnspec.certify.properties.agree import agree, joined
-from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.surgery import with_mask
-from attnspec.certify.properties.visibility import FORWARD, agrees, half_counting, no_scores
+from attnspec.certify.properties.visibility import FORWARD, half_counting, no_scores
+from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 
 
@@ -37,6 +37,20 @@ def _told_either_way(call: AttentionCall) -> AttentionCall | None:
     return half_counting(found.but(bias=None, encoding=kind))
 
 
+@claim(
+    "mask-polarity",
+    "True in a boolean mask and zero in an additive one mean that the key is visible.",
+    theorem="visibility_composition",
+    also=("blocked_masks_compose_by_or", "additive_masks_compose"),
+    prepare=_told_either_way,
+    needs=requires("masks"),
+    small=True,
+    resembles=("LLMs-from-scratch#1061",),
+)
+def mask_polarity(call: AttentionCall) -> Trials:
+    yield Trial(call)
+
+
 def _rewarded(call: AttentionCall) -> AttentionCall | None:
     """A bias that prefers exactly the hidden keys."""
     found = _sparse(call)
@@ -47,14 +61,22 @@ def _rewarded(call: AttentionCall) -> AttentionCall | None:
     return found.but(bias=bias.astype(np.float64), encoding="additive")
 
 
-def _never_revived(call: AttentionCall, bench: Bench) -> Outcome:
-    """A finite bias on a hidden edge changes nothing, however large, and gets no gradient."""
-    direct = agree(call, bench)
+@claim(
+    "bias-never-revives",
+    "A finite bias on a hidden key, however large, gives it no weight and gets no gradient.",
+    theorem="masked_keys_inert",
+    also=("masked_weight_zero", "masked_score_gradient_zero"),
+    prepare=_rewarded,
+    needs=requires("bias"),
+    small=True,
+)
+def bias_never_revives(call: AttentionCall) -> Trials:
+    yield Trial(call)
     if call.bias is None or call.visible.all():
-        return direct
+        return
     whole = np.broadcast_to(call.bias, call.score_shape)
     other = call.but(bias=np.where(call.visible, whole, call_rng(call, "other reward").choice([-7.0, 0.0, 7.0])))
-    return joined(direct, agree(other, bench, tensors=(*FORWARD, "grad_key", "grad_value"), against=call))
+    yield Trial(other, tensors=(*FORWARD, "grad_key", "grad_value"), against=call)
 
 
 def _far_below(call: AttentionCall) -> AttentionCall | None:
@@ -67,40 +89,14 @@ def _far_below(call: AttentionCall) -> AttentionCall | None:
     return half_counting(found.but(bias=np.where(found.visible, -size, 0.0), encoding="additive"), keep_bias=True)
 
 
-register(
-    Property(
-        id="mask-polarity",
-        claim="True in a boolean mask and zero in an additive one mean that the key is visible.",
-        theorem="visibility_composition",
-        check=agrees,
-        prepare=_told_either_way,
-        needs=needs.masks,
-        small=True,
-        also=("blocked_masks_compose_by_or", "additive_masks_compose"),
-        catches=("LLMs-from-scratch#1061",),
-    )
+@claim(
+    "hidden-is-absent",
+    "However far below the hidden scores the visible ones lie, hidden keys take no weight.",
+    theorem="masked_weight_zero",
+    also=("shift_invariance",),
+    prepare=_far_below,
+    needs=requires("bias"),
+    small=True,
 )
-register(
-    Property(
-        id="bias-never-revives",
-        claim="A finite bias on a hidden key, however large, gives it no weight and gets no gradient.",
-        theorem="masked_keys_inert",
-        check=_never_revived,
-        prepare=_rewarded,
-        needs=needs.bias,
-        small=True,
-        also=("masked_weight_zero", "masked_score_gradient_zero"),
-    )
-)
-register(
-    Property(
-        id="hidden-is-absent",
-        claim="However far below the hidden scores the visible ones lie, hidden keys take no weight.",
-        theorem="masked_weight_zero",
-        check=agrees,
-        prepare=_far_below,
-        needs=needs.bias,
-        small=True,
-        also=("shift_invariance",),
-    )
-)
+def hidden_is_absent(call: AttentionCall) -> Trials:
+    yield Trial(call)

@@ -109,7 +109,7 @@ class IsolatedSubject:
         try:
             kind, answer = self._ask("run", (call, None if raw is None else dict(raw)))
         except _Died as death:
-            return Observation(error=str(death))
+            return Observation(error=str(death), ending="timeout" if death.hanging else "died")
         return answer if kind == "ok" else Observation(error=str(answer))
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class IsolatedSubject:
             raise
         if message is None:
             self._end_hanging()
-            raise _Died(f"no answer in {seconds:g} s")
+            raise _Died(f"no answer in {seconds:g} s", hanging=True)
         kind, answer = message
         if kind == WORKER_ENDED:
             self._worker = None
@@ -201,7 +201,11 @@ class IsolatedSubject:
 
 
 class _Died(Exception):
-    """The child ended or was ended; the text says how."""
+    """The child ended or was ended; the text says how. `hanging`: because it did not answer."""
+
+    def __init__(self, text: str, hanging: bool = False) -> None:
+        super().__init__(text)
+        self.hanging = hanging
 
 
 def close_all() -> None:

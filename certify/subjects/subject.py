@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,13 +51,27 @@ class Capabilities:
     sink: bool = False
 
 
+@dataclass(frozen=True)
+class Skip:
+    """Why nothing was tested.
+
+    kind: "not_claimed" (outside what the subject claims), "known_divergence" (listed by the subject), "no_such_call"
+    (the property does not speak of the call). feature: what is not claimed, the divergence's name, or "". text: for people.
+    """
+
+    kind: str
+    feature: str
+    text: str
+
+
 @dataclass(frozen=True, eq=False)
 class Observation:
     """What one run of a subject returned.
 
     tensors: float64 copies by the names of attnspec.pyspec.TENSORS (those the subject has); dtypes and devices: of the
     tensors as returned; kernel: the kernel seen to run, or "unobserved"; changed_inputs: inputs that the
-    subject overwrote; error: what it raised, if it did.
+    subject overwrote; error: what it raised, if it did; ending: how it failed then, "raised", "died" (its process
+    ended) or "timeout" (no answer came).
     """
 
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -66,6 +80,7 @@ class Observation:
     kernel: str = "unobserved"
     changed_inputs: tuple[str, ...] = ()
     error: str | None = None
+    ending: Literal["raised", "died", "timeout"] = "raised"
 
 
 @runtime_checkable

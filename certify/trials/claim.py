@@ -23,7 +23,7 @@ ENTRY_POINTS = "attnspec.properties"
 
 # What a generator of trials is: it yields trials, is sent what each came to (an engine.Seen), and may return why the
 # claim does not speak of the call.
-Trials = Generator[Trial, Any, "str | None"]
+Trials = Generator[Trial, Any, Any]
 Prepare = Callable[[AttentionCall], "AttentionCall | None"]
 Diagnose = Callable[[AttentionCall, Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Iterable[str]]
 
@@ -43,8 +43,8 @@ class Property:
     trials for a call and the subject's claims. prepare: turns a drawn call into one that the claim is about, or None.
     needs: why a subject with these claims cannot be held to it, or None. share: cases of it, relative to others.
     small: draw small shapes, for claims that run a subject several times on one call. resembles: public reports of the
-    kind that it would have caught. also: further headline theorems that it or its oracle leans on. diagnose: which named
-    mistakes a refuted result agrees with. within_claim: the call itself must lie within the subject's claim.
+    kind that it would have caught. also: further headline theorems that it or its oracle leans on. diagnose: the named
+    mistakes that a refuted result agrees with. within_claim: the call itself must lie within the subject's claim.
     """
 
     id: str

@@ -26,9 +26,7 @@ def fitting(mistakes: Mapping[str, Tensors], observed: Tensors, allowed: Tensors
 def _fits(observed: Tensors, allowed: Tensors, wrong: Tensors) -> bool:
     names = [n for n in wrong if n in observed and observed[n].shape == wrong[n].shape]
     with np.errstate(all="ignore"):
-        return bool(names) and all(
-            bool((np.abs(observed[n] - wrong[n]) <= _largest(allowed[n])).all()) for n in names
-        )
+        return bool(names) and all(bool((np.abs(observed[n] - wrong[n]) <= _largest(allowed[n])).all()) for n in names)
 
 
 def _largest(bound: np.ndarray) -> float:

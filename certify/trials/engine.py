@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Observation, Skip
+from attnspec.certify.subjects.subject import Skip
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure, Outcome, joined, no_such_call

@@ -9,10 +9,11 @@ from typing import Literal
 
 import numpy as np
 
+from attnspec.certify.trials.interim import judge_exact
 from attnspec.certify.trials.outcome import Failure
-from attnspec.certify.trials.run import Run
+from attnspec.certify.trials.run import Run, expected_tensors
+from attnspec.certify.trials.trial import Trial, recorded
 from attnspec.pyspec import Judgement
-from attnspec.pyspec.oracle.judgement import judge_exact
 
 
 def entry(tensor: str, index: tuple[int, ...] | None, of: str = "seen") -> str:
@@ -21,28 +22,35 @@ def entry(tensor: str, index: tuple[int, ...] | None, of: str = "seen") -> str:
     return f'float({of}["{tensor}"]{at})'
 
 
+@recorded
 @dataclass(frozen=True, eq=False)
 class Values:
     """A tensor has these values where they count, within its bound.
 
-    exactly: nothing is allowed beside them, unless its bound is infinite (an overflow may have met them).
+    allowed: "bound", the tensor's own; "nothing"; or "overflow", nothing unless that bound is infinite, since an
+    overflow may have met them.
     """
 
     tensor: str
     exact: np.ndarray
     where: np.ndarray
-    exactly: bool = True
+    allowed: Literal["bound", "nothing", "overflow"] = "bound"
+
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return (self.tensor,)
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """One judgement; none where the tensor was not returned."""
         if self.tensor in run.tensors:
             bound = run.allowed[self.tensor]
-            if self.exactly:
+            if self.allowed == "overflow":
                 bound = np.where(np.isinf(bound), np.inf, 0.0)
-            bound = np.where(self.where, bound, np.inf)
+            bound = np.where(self.where, 0.0 if self.allowed == "nothing" else bound, np.inf)
             yield judge_exact(self.tensor, run.tensors[self.tensor], np.broadcast_to(self.exact, bound.shape), bound)
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """The entry itself."""
         assert isinstance(shown, Judgement)
         return [f"got = {entry(self.tensor, shown.index)}"]
@@ -50,9 +58,10 @@ class Values:
 
 def zeros(tensor: str, where: np.ndarray) -> Values:
     """A tensor is exactly zero there, unless an overflow may meet it."""
-    return Values(tensor, np.zeros((1,) * where.ndim), where)
+    return Values(tensor, np.zeros((1,) * where.ndim), where, "overflow")
 
 
+@recorded
 @dataclass(frozen=True, eq=False)
 class Between:
     """Every entry of a tensor lies between two values, within its bound."""
@@ -61,18 +70,24 @@ class Between:
     low: np.ndarray
     high: np.ndarray
 
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return (self.tensor,)
+
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """One judgement against the nearest value that is allowed."""
         found = run.tensors[self.tensor]
         nearest = np.clip(np.where(np.isnan(found), np.inf, found), self.low, self.high)
         yield judge_exact(self.tensor, found, nearest, run.allowed[self.tensor])
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """The entry itself."""
         assert isinstance(shown, Judgement)
         return [f"got = {entry(self.tensor, shown.index)}"]
 
 
+@recorded
 @dataclass(frozen=True, eq=False)
 class Total:
     """A weighted sum over tensors equals a known number, within the bounds of what is summed.
@@ -87,6 +102,11 @@ class Total:
     exact: np.ndarray
     error: np.ndarray
     count: int
+
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return (self.label,)
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """One judgement of the sums."""
@@ -111,22 +131,25 @@ class Total:
         parts: list[float] = []
         for name, weights in self.terms:
             row = _row(run.tensors[name], self.axis, index)
-            factors = np.ones_like(row) if weights is None else _row(np.broadcast_to(weights, run.tensors[name].shape), self.axis, index)
+            factors = (
+                np.ones_like(row)
+                if weights is None
+                else _row(np.broadcast_to(weights, run.tensors[name].shape), self.axis, index)
+            )
             parts += (row * factors).tolist()
         return _fsum(parts)
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """The same sum, rounded once."""
         assert isinstance(shown, Judgement)
         lines = ["parts = []"]
         for name, weights in self.terms:
             at = "" if self.axis is None else _sliced(self.axis, shown.index or ())
-            lines.append(f'row = seen["{name}"]{at}.double().flatten().tolist()')
-            if weights is None:
-                lines.append("parts += row")
-            else:
+            lines.append(f'row = [float(x) for x in seen["{name}"]{at}.flatten()]')
+            if weights is not None:
                 factors = weights if self.axis is None else _row(weights, self.axis, shown.index or ())
-                lines.append(f"parts += [x * w for x, w in zip(row, {np.ravel(factors).tolist()!r}, strict=True)]")
+                lines.append(f"row = [x * w for x, w in zip(row, {np.ravel(factors).tolist()!r}, strict=True)]")
+            lines.append("parts += row")
         return [*lines, "got = math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan"]
 
 
@@ -144,6 +167,7 @@ def _fsum(parts: list[float]) -> float:
     return math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan
 
 
+@recorded
 @dataclass(frozen=True, eq=False)
 class Moved:
     """A tensor differs from that of the other call by a known number, within the bounds of both runs.
@@ -161,6 +185,11 @@ class Moved:
         """What the judgement is called."""
         return f"{self.tensor}, run again" if self.again else f"{self.tensor} moved"
 
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return (self.label,)
+
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """One judgement of the difference."""
         assert run.before is not None
@@ -175,12 +204,13 @@ class Moved:
         allowed = np.where(np.isnan(allowed), np.inf, allowed)
         yield judge_exact(self.label, found, np.broadcast_to(self.by, found.shape), allowed)
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """The difference of two entries."""
         assert isinstance(shown, Judgement)
         return [f"got = {entry(self.tensor, shown.index)} - {entry(self.tensor, shown.index, 'before')}"]
 
 
+@recorded
 @dataclass(frozen=True, eq=False)
 class NotANumber:
     """A tensor is NaN there."""
@@ -188,25 +218,38 @@ class NotANumber:
     tensor: str
     where: np.ndarray
 
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return ("type",)
+
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """A failure at the first number."""
-        found = np.argwhere(np.broadcast_to(self.where, run.tensors[self.tensor].shape) & ~np.isnan(run.tensors[self.tensor]))
+        found = np.argwhere(self.where & ~np.isnan(run.tensors[self.tensor]))
         if len(found):
             at = tuple(int(n) for n in found[0])
             number = float(run.tensors[self.tensor][at])
-            yield Failure("type", self.tensor, f"{self.tensor}{list(at)} = {number!r}: expected NaN, as the contract says")
+            text = f"{self.tensor}{list(at)} = {number!r}: expected NaN, as the contract says"
+            yield Failure("type", self.tensor, text)
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """An assertion over all of them."""
-        places = [tuple(int(n) for n in at) for at in np.argwhere(self.where)]
-        return [f'assert all(math.isnan(seen["{self.tensor}"][at]) for at in {places!r})']
+        shape = (*trial.call.score_shape[:3], trial.call.axes.value_width)
+        places = [tuple(int(n) for n in at) for at in np.argwhere(np.broadcast_to(self.where, shape))]
+        return [f'assert all(math.isnan(float(seen["{self.tensor}"][at])) for at in {places!r})']
 
 
+@recorded
 @dataclass(frozen=True)
 class SameBits:
     """The same call gives the same bits in every tensor, so many times over."""
 
     times: int = 2
+
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return ("bits",)
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """A failure at the first entry that differs."""
@@ -224,22 +267,31 @@ class SameBits:
                     at = tuple(int(n) for n in np.argwhere(differs)[0])
                     values = f"{float(one[at])!r} and then {float(other[at])!r}"
                     count = int(differs.sum())
-                    yield Failure("bits", name, f"the same call gave {name}{list(at)} = {values} ({count} entries differ)")
+                    yield Failure(
+                        "bits", name, f"the same call gave {name}{list(at)} = {values} ({count} entries differ)"
+                    )
                     return
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """Runs it again and compares."""
         return [
+            "def bits(tensors):",
+            "    return {n: [float(x).hex() for x in t.flatten()] for n, t in tensors.items() if t is not None}",
+            "",
             f"for _ in range({self.times}):",
-            "    for name, tensor in run().items():",
-            "        same = (tensor == seen[name]) & (tensor.signbit() == seen[name].signbit())",
-            "        assert bool((same | (tensor.isnan() & seen[name].isnan())).all()), f'{name} has other bits'",
+            "    assert bits(run()) == bits(seen), 'other bits'",
         ]
 
 
+@recorded
 @dataclass(frozen=True)
 class InputsUnchanged:
     """The subject overwrites none of its inputs, nor the memory around them."""
+
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return ("input",)
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """A failure naming the inputs."""
@@ -247,39 +299,42 @@ class InputsUnchanged:
             names = ", ".join(run.seen.changed_inputs)
             yield Failure("input", run.seen.changed_inputs[0], f"the subject overwrote its input {names}")
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """What the run itself noticed."""
-        return ['assert not changed, f"the subject overwrote {changed}"']
+        return ["assert not seen['overwritten'], f\"overwritten: {seen['overwritten']}\""]
 
 
+@recorded
 @dataclass(frozen=True)
 class ReturnedAs:
     """Tensors come back in the inputs' dtype and on their device; the LSE in any dtype."""
 
-    dtype: str
-    device: str
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return ("type",)
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """A failure at the first tensor that does not."""
-        seen = run.seen
-        for name in run.tensors:
-            if name != "lse" and seen.dtypes.get(name, self.dtype) != self.dtype:
-                yield Failure("type", name, f"{name} has dtype {seen.dtypes[name]}: expected {self.dtype}")
+        dtype, device = run.trial.call.dtype, run.held.device
+        for name in expected_tensors(run.trial.call, run.held.claims):
+            found, place = run.seen.dtypes.get(name), run.seen.devices.get(name, device)
+            if name != "lse" and found != dtype:
+                yield Failure("type", name, f"{name} has dtype {found}: expected {dtype}")
                 return
-            if seen.devices.get(name, self.device) != self.device:
-                yield Failure("type", name, f"{name} is on {seen.devices[name]}: expected {self.device}")
+            if place != device:
+                yield Failure("type", name, f"{name} is on {place}: expected {device}")
                 return
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """Asserts of the tensor that failed."""
-        assert isinstance(shown, Failure)
         name = shown.tensor
-        lines = [f'assert seen["{name}"].device.type == "{self.device}", seen["{name}"].device']
-        if name != "lse":
-            lines.append(f'assert str(seen["{name}"].dtype) == "torch.{self.dtype}", seen["{name}"].dtype')
-        return lines
+        if name == "lse":
+            return []
+        return [f'assert str(seen["{name}"].dtype) == "torch.{trial.call.dtype}", seen["{name}"].dtype']
 
 
+@recorded
 @dataclass(frozen=True)
 class Refused:
     """A call without meaning raises an exception; `what` says what is wrong with it."""
@@ -287,11 +342,16 @@ class Refused:
     what: str
     refusal: Literal[True] = True
 
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of judgements, or kinds of failures."""
+        return ("accepted",)
+
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """A failure where an answer came back."""
         if run.seen.error is None:
             yield Failure("accepted", "", f"{self.what}: an answer came back, expected an exception")
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """Never reached where the call is refused."""
-        return ['raise AssertionError("an answer came back, expected an exception")']
+        return []

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Capabilities, Observation, Skip, Subject, uncovered
-from attnspec.pyspec import AttentionCall, Ledger, Oracle, bounds
+from attnspec.certify.subjects.subject import Capabilities, Observation, Skip, Subject
+from attnspec.certify.trials.interim import Oracle, bounds, uncovered
+from attnspec.pyspec import AttentionCall, Ledger
 
 # Oracles and bounds of so many calls are kept: the trials of a case share theirs.
 _KEPT = 8

@@ -32,8 +32,8 @@ class Run:
 
     @property
     def allowed(self) -> Mapping[str, np.ndarray]:
-        """Allowed errors: those of the call that is run, or where its subject draws the dropout itself, of that draw."""
-        call = self.trial.call if self.trial.call.own_dropout is None else self.trial.exact_call
+        """Allowed errors by tensor."""
+        call = self.trial.call if self.trial.bounds_of is None else self.trial.bounds_of
         return self.held.bounds(call, self.trial.tanh_error)
 
     def again(self) -> Observation:
@@ -52,7 +52,11 @@ def expected_tensors(call: AttentionCall, claims: Capabilities) -> tuple[str, ..
             names.append("grad_bias")
         if call.sink is not None:
             names.append("grad_sink")
-    if claims.returns_weights and call.dropout is not None and call.dropout.returned_weights != "none":
+    if (
+        getattr(claims, "returns_weights", False)
+        and call.dropout is not None
+        and call.dropout.returned_weights != "none"
+    ):
         names.append("weights")
     return tuple(names)
 

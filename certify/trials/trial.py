@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from attnspec.certify.trials.outcome import Failure
     from attnspec.certify.trials.run import Run
 
+T = TypeVar("T")
+
+# Classes of expectations by name, for reading trials back.
+EXPECTATIONS: dict[str, type[Any]] = {}
+
 # Positions along axes: entry i of the run's tensor is entry index[i] of the exact one.
 IndexMap = tuple[tuple[int, np.ndarray], ...]
 
@@ -22,16 +27,25 @@ class Expectation(Protocol):
     """Something that must hold of a run besides agreement, as a frozen dataclass of plain data and arrays.
 
     `judge` says what is wrong with a run; `source` gives the statements that find the same in a program in which
-    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves.
+    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves. `finds` holds the
+    names of its judgements, or the kinds of its failures.
     """
+
+    finds: tuple[str, ...]
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """Judgements and failures."""
         ...
 
-    def source(self, shown: Judgement | Failure) -> list[str]:
+    def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """Statements that find again what `judge` found."""
         ...
+
+
+def recorded(kind: type[T]) -> type[T]:
+    """Register a class of expectations, so that a trial with one can be written down and read back."""
+    EXPECTATIONS[kind.__name__] = kind
+    return kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +57,8 @@ class Trial:
     the entries of the run's stand. tensors: those that must agree within the bounds of the call (None: all, (): none).
     where: by tensor, a boolean array of the entries that count. expect: what must hold besides. other: a call that is
     run before, for expectations that compare two runs. claimed_as: the call that must lie within the subject's claim
-    (default: the call itself). tanh_error: added to the ledger's, in its units.
+    (default: the call itself). bounds_of: the call whose bounds are allowed (default: the call itself). tanh_error:
+    added to the ledger's, in its units.
     """
 
     call: AttentionCall
@@ -55,6 +70,7 @@ class Trial:
     expect: tuple[Expectation, ...] = ()
     other: AttentionCall | None = None
     claimed_as: AttentionCall | None = None
+    bounds_of: AttentionCall | None = None
     tanh_error: float = 0.0
 
     @property
@@ -66,5 +82,6 @@ class Trial:
 def take(array: np.ndarray, index: IndexMap) -> np.ndarray:
     """The entries at these positions; an axis of length one stands for every position."""
     for axis, positions in index:
-        array = array if array.shape[axis] == 1 else np.take(array, positions, axis=axis)
+        if array.shape[axis] != 1 or not positions.any():
+            array = np.take(array, positions, axis=axis)
     return array

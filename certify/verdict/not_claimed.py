@@ -38,7 +38,7 @@ def left_out_as_known(rows: Sequence[PropertyRecord]) -> dict[str, int]:
     """Cases not covered because the subject lists them as a known divergence, by reason."""
     found: Counter[str] = Counter()
     for row in rows:
-        found.update({r: n for r, n in row.not_covered.items() if r.startswith("known divergence ")})
+        found.update({s.text: s.cases for s in row.skips if s.kind == "known_divergence"})
     return dict(sorted(found.items()))
 
 

@@ -46,6 +46,16 @@ class Judgement:
     escalated_count: int
     size: int
 
+    @property
+    def outside(self) -> bool:
+        """Is an element proved outside?"""
+        return self.outside_count > 0
+
+    @property
+    def undecided(self) -> bool:
+        """Is no element outside, but one undecided?"""
+        return not self.outside and self.undecided_count > 0
+
 
 def _same(a: np.ndarray) -> np.ndarray:
     return a

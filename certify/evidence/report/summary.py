@@ -97,6 +97,6 @@ def _cells(row: PropertyRecord | None) -> list[Text | str]:
     if row is None:
         return ["", "", ""]
     text = Text(f"{LETTERS[row.state]} {row.state.replace('_', ' ')}", STYLES[row.state])
-    outside = sum(row.not_covered.values())
+    outside = sum(s.cases for s in row.skips if s.kind != "no_such_call")
     cases = f"{row.cases}" + (f" (−{outside})" if outside else "")
     return [text, cases if row.drawn else "–", ratio_text(row.worst)]

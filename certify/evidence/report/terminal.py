@@ -99,9 +99,10 @@ class Terminal:
             return
         parts = [f"{row.cases} cases"]
         for count, what in (
-            (sum(row.not_covered.values()), "not covered"),
-            (sum(row.skipped.values()), "skipped"),
+            (sum(s.cases for s in row.skips if s.kind != "no_such_call"), "not covered"),
+            (sum(s.cases for s in row.skips if s.kind == "no_such_call"), "not of this claim"),
             (row.vacuous, "vacuous"),
+            (row.undecided, "undecided"),
         ):
             if count:
                 parts.append(f"{count} {what}")
