@@ -26,7 +26,7 @@ def kind(outcome: Outcome) -> frozenset[str]:
     """What is wrong, without numbers: the tensors out of bounds, or the words of the complaint."""
     if outcome.broken is not None:
         return frozenset({"broken: " + re.sub(r"[-+]?\d[\d.e+-]*|\[[^]]*\]", "#", outcome.broken)[:60]})
-    return frozenset(j.tensor for j in outcome.judgements if not j.inside)
+    return frozenset(j.tensor for j in outcome.judgements if j.outside)
 
 
 def minimise(

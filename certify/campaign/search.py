@@ -40,7 +40,7 @@ class Case:
         """What a repetition must reproduce: the status, the text, and every ratio bit for bit."""
         judged = () if self.outcome is None else self.outcome.judgements
         broken = None if self.outcome is None else self.outcome.broken
-        return (self.status, broken, tuple((j.tensor, j.inside, j.worst.hex()) for j in judged))
+        return (self.status, broken, tuple((j.tensor, j.state, j.worst.hex()) for j in judged))
 
 
 def check_case(prop: Property, bench: Bench, draw: Draw, index: int) -> Case:
@@ -114,7 +114,7 @@ class Tally:
                 self._count(case)
             for j in case.outcome.judgements:
                 kept = self.tensors.setdefault(j.tensor, _TensorTally())
-                if j.tensor in case.outcome.vacuous and j.inside:
+                if j.tensor in case.outcome.vacuous and not j.outside:
                     kept.vacuous += 1
                 else:
                     kept.add(j.worst, j.size)

@@ -93,7 +93,7 @@ def observed_from(judgement: Judgement) -> Observed:
     lower, upper = judgement.exact
     return Observed(
         tensor=judgement.tensor,
-        inside=judgement.inside,
+        inside=not judgement.outside,
         worst=ratio_out(judgement.worst),  # type: ignore[arg-type]
         index=list(judgement.index or ()),
         observed=number(judgement.observed),
@@ -114,7 +114,7 @@ def worst_by_tensor(outcome: Outcome) -> list[Observed]:
 
 
 def _badness(judgement: Judgement) -> tuple[bool, float]:
-    return (not judgement.inside, judgement.worst)
+    return (judgement.outside, judgement.worst)
 
 
 def make_counterexample(

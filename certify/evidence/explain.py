@@ -54,7 +54,7 @@ class Explanation:
     @property
     def refuted(self) -> bool:
         """Did anything leave?"""
-        return self.broken is not None or self.leaving is not None or any(not j.inside for j in self.judgements)
+        return self.broken is not None or self.leaving is not None or any(j.outside for j in self.judgements)
 
 
 def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path, ...]) -> Asked:

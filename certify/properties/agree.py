@@ -9,6 +9,7 @@ import numpy as np
 from attnspec.certify.properties.model import Bench, Outcome, Settled, View
 from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall, Judgement
+from attnspec.pyspec.oracle.judgement import judge_exact as compare
 
 GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
 
@@ -95,33 +96,6 @@ def agree(
         if is_vacuous(call, name, allowed[name]):
             empty.append(name)
     return Outcome(judgements=tuple(judged), vacuous=tuple(empty), kernel=seen.kernel)
-
-
-def compare(tensor: str, observed: np.ndarray, exact: np.ndarray, bound: np.ndarray) -> Judgement:
-    """A judgement against values known exactly as float64 (zeros, ones), without an oracle."""
-    with np.errstate(all="ignore"):
-        distance = np.abs(observed - exact)
-        distance = np.where(observed == exact, 0.0, np.where(np.isfinite(distance), distance, np.inf))
-        free = np.isinf(bound)
-        ratio = np.where(free | (distance == 0), 0.0, distance / np.where(bound == 0, np.nan, bound))
-    ratio = np.where(np.isnan(ratio), np.inf, ratio)
-    if ratio.size == 0:
-        return Judgement(tensor, True, 0.0, None, 0.0, (0.0, 0.0), 0.0, 0, 0, 0, 0)
-    i = tuple(int(n) for n in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-    outside = ratio > 1.0
-    return Judgement(
-        tensor=tensor,
-        inside=not outside.any(),
-        worst=float(ratio[i]),
-        index=i,
-        observed=float(observed[i]),
-        exact=(float(exact[i]), float(exact[i])),
-        bound=float(bound[i]),
-        outside_count=int(outside.sum()),
-        undecided_count=0,
-        escalated_count=0,
-        size=int(ratio.size),
-    )
 
 
 def zero(tensor: str, observed: np.ndarray, bound: np.ndarray) -> Judgement:

@@ -175,7 +175,7 @@ def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
     allowed, oracle = weights_bounds(call, bench.ledger_for(call.dtype)), WeightsOracle(call)
     judged = replace(oracle.judge(declared, found, allowed[declared]), tensor="weights")
     outcome = Outcome(judgements=(judged,), kernel=seen.kernel)
-    if not judged.inside and oracle.judge(other, found, allowed[other]).inside:
+    if judged.outside and oracle.judge(other, found, allowed[other]).inside:
         names = {"before_dropout": "before dropout", "after_dropout": "after dropout"}
         return replace(outcome, broken=f"weights {names[other]} returned as weights {names[declared]}")
     return outcome

@@ -84,7 +84,7 @@ def _judged_with(
     names = [n for n in ("output", *GRADIENTS) if n in found and n in allowed]
     judged = tuple(oracle.judge(n, found[n], allowed[n]) for n in names)
     outcome = Outcome(judgements=judged)
-    wrong = {j.tensor for j in judged if not j.inside}
+    wrong = {j.tensor for j in judged if j.outside}
     z = np.asarray(call.multiplier)
     if "grad_value" in wrong and "output" not in wrong and _shows_mask(call) and _fresh(call, found, allowed, z):
         return replace(

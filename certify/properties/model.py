@@ -35,12 +35,12 @@ class Outcome:
     @property
     def refuted(self) -> bool:
         """Did the subject break the claim?"""
-        return self.broken is not None or any(not j.inside for j in self.judgements)
+        return self.broken is not None or any(j.outside for j in self.judgements)
 
     @property
     def worst(self) -> Judgement | None:
         """The judgement with the largest error ÷ bound, refuted ones first."""
-        return max(self.judgements, key=lambda j: (not j.inside, j.worst), default=None)
+        return max(self.judgements, key=lambda j: (j.outside, j.worst), default=None)
 
 
 class Settled(Exception):

@@ -36,11 +36,11 @@ def _lines(found: Explanation) -> Iterator[str]:
         yield f"got      {found.broken}"
         return
     for judged in found.judgements:
-        state = "inside" if judged.inside else "OUTSIDE"
+        state = "OUTSIDE" if judged.outside else judged.state
         yield f"tensor   {judged.tensor} {state}"
         if judged.index is not None:
             yield from (f"         {line}" for line in observed_lines(observed_from(judged), call.dtype))
-    worst = next((j for j in found.judgements if not j.inside), None)
+    worst = next((j for j in found.judgements if j.outside), None)
     worst = worst or max(found.judgements, key=lambda j: j.worst, default=None)
     if worst is not None and worst.index is not None:
         yield from row_lines(call, worst)
