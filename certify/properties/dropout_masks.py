@@ -19,7 +19,8 @@ from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng
 from attnspec.certify.subjects.families import sampled_call
 from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, Dropout, Layout, Visibility
-from attnspec.pyspec.dropout import count_interval, multiplier
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.oracle.counts import count_interval
 
 # A right subject fails one check of chance at most this often.
 FALSE_ALARM = Fraction(1, 10**9)

@@ -9,6 +9,7 @@ import numpy as np
 from attnspec.certify.properties.agree import agree, expected_tensors, is_vacuous, observed
 from attnspec.certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.properties.wrong_scales import wrong_multipliers
 from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, CallError, Scale
 from attnspec.pyspec.calls.formats import get_format, round_to
@@ -23,7 +24,6 @@ from attnspec.pyspec.families import (
     reduce_to_dot,
 )
 from attnspec.pyspec.families.kinds import family_call
-from attnspec.pyspec.scale import wrong_multipliers
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
 
 
