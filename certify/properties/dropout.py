@@ -12,15 +12,12 @@ from attnspec.certify.properties.explain import dot_scores, explained, output_of
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import whole_bias, with_mask
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.pyspec import AttentionCall, Dropout, Oracle, Visibility
+from attnspec.pyspec import AttentionCall, Dropout, Judgement, Oracle, Visibility, bounds
 from attnspec.pyspec import attention as spec
 from attnspec.pyspec.calls.formats import round_to
-from attnspec.pyspec.domains import BallDomain, Float64Domain
-from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.evaluate import lift_call
-from attnspec.pyspec.oracle.bound import BoundDomain
-from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 
 
 def _needs_weights(c: Capabilities) -> str | None:
@@ -121,43 +118,14 @@ def _three_zeros(call: AttentionCall, bench: Bench) -> Outcome:
     )
 
 
-class WeightsOracle(Oracle):
-    """Exact weights before and after dropout, under the names "before_dropout" and "after_dropout"."""
-
-    def fast(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Float64 values and rigorous errors."""
-        if self._fast is None:
-            self._fast = _weights(BoundDomain(NUMPY_FLOAT64), self.call)
-        return self._fast
-
-    def balls(self, bits: int) -> dict[str, np.ndarray]:
-        """Enclosures at that precision."""
-        if bits not in self._balls:
-            dom = BallDomain()
-            with precision(bits):
-                params, inputs = lift_call(dom, self.call)
-                w = spec.weights(dom, params, inputs)
-                self._balls[bits] = {"before_dropout": w, "after_dropout": spec.consumed(dom, params, w)}
-        return self._balls[bits]
-
-
-def _weights(dom: BoundDomain, call: AttentionCall) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    params, inputs = lift_call(dom, call)
-    w = spec.weights(dom, params, inputs)
-    return {"before_dropout": dom.lower(w), "after_dropout": dom.lower(spec.consumed(dom, params, w))}
-
-
-def weights_bounds(call: AttentionCall, ledger: Ledger) -> dict[str, np.ndarray]:
-    """Allowed error of returned weights: the ledger's own, and the cast of a returned tensor to storage."""
-    stores = tuple(dict.fromkeys((*ledger.stores, "weights", "consumed")))
-    return {n: error for n, (_, error) in _weights(BoundDomain(replace(ledger, stores=stores)), call).items()}
+def _asking(call: AttentionCall, for_weights: str) -> AttentionCall:
+    """The call, asking for the weights "before_dropout" or "after_dropout"."""
+    assert call.dropout is not None
+    return call.but(dropout=replace(call.dropout, returned_weights=for_weights))
 
 
 def _returned(call: AttentionCall) -> AttentionCall:
-    lossy = dropped(call)
-    assert lossy.dropout is not None
-    declared = str(call_rng(call, "returned").choice(["before_dropout", "after_dropout"]))
-    return lossy.but(dropout=replace(lossy.dropout, returned_weights=declared))
+    return _asking(dropped(call), str(call_rng(call, "returned").choice(["before_dropout", "after_dropout"])))
 
 
 def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
@@ -172,10 +140,13 @@ def _returned_weights(call: AttentionCall, bench: Bench) -> Outcome:
         return Outcome(broken=f"weights have shape {shape}: expected {list(call.score_shape)}", kernel=seen.kernel)
     declared, found = call.dropout.returned_weights, seen.tensors["weights"]
     other = "after_dropout" if declared == "before_dropout" else "before_dropout"
-    allowed, oracle = weights_bounds(call, bench.ledger_for(call.dtype)), WeightsOracle(call)
-    judged = replace(oracle.judge(declared, found, allowed[declared]), tensor="weights")
+
+    def judge(asked: AttentionCall) -> Judgement:
+        return Oracle(asked).judge("weights", found, bounds(asked, bench.ledger_for(call.dtype))["weights"])
+
+    judged = judge(call)
     outcome = Outcome(judgements=(judged,), kernel=seen.kernel)
-    if judged.outside and oracle.judge(other, found, allowed[other]).inside:
+    if judged.outside and judge(_asking(call, other)).inside:
         names = {"before_dropout": "before dropout", "after_dropout": "after dropout"}
         return replace(outcome, broken=f"weights {names[other]} returned as weights {names[declared]}")
     return outcome
@@ -197,7 +168,7 @@ def _value_shift(call: AttentionCall, bench: Bench) -> Outcome:
     if not np.array_equal(round_to(call.dtype, moved.value), moved.value):
         return Outcome(skipped="the moved values are not exact in this format")
     runs = [observed(c, bench) for c in (call, moved)]
-    used, own = _weights(BoundDomain(NUMPY_FLOAT64), call)["after_dropout"]
+    used, own = Oracle(_asking(call, "after_dropout")).fast()["weights"]
     with np.errstate(all="ignore"):
         expected = used.sum(axis=-1, keepdims=True) * constant
         found = runs[1].tensors["output"] - runs[0].tensors["output"]

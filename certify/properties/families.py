@@ -11,19 +11,11 @@ from attnspec.certify.properties.explain import dot_scores, explained, output_of
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.wrong_scales import wrong_multipliers
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.pyspec import AttentionCall, CallError, Scale
+from attnspec.pyspec import AttentionCall, CallError, Oracle, Scale
+from attnspec.pyspec.calls.errors import FamilyError
 from attnspec.pyspec.calls.formats import get_format, round_to
-from attnspec.pyspec.families import (
-    Additive,
-    Bilinear,
-    Cosine,
-    Family,
-    FamilyError,
-    FamilyOracle,
-    family_bounds,
-    reduce_to_dot,
-)
-from attnspec.pyspec.families.kinds import family_call
+from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
+from attnspec.pyspec.handover.reduce_to_dot import reduce_to_dot
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
 
 
@@ -62,7 +54,7 @@ def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
     if call.scale.value is None and name != "bilinear":
         call = call.but(scale=Scale(float(rng.choice([1.0, 4.0])), call.scale.placement))
     try:
-        return family_call(call, family)
+        return call.but(score=family)
     except FamilyError:
         return None
 
@@ -70,8 +62,8 @@ def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
 def judge_family(call: AttentionCall, bench: Bench, mistakes: dict[str, np.ndarray]) -> Outcome:
     """Hold the subject to the exact tensors of a call of any family; `mistakes` are unscaled scores by name."""
     seen = observed(call, bench)
-    allowed = family_bounds(call, bench.ledger_for(call.dtype))
-    oracle = FamilyOracle(call)
+    allowed = bench.bounds(call)
+    oracle = Oracle(call)
     names = list(expected_tensors(call, bench))
     names += [n for n in (f"grad_{p}" for p in call.score.parameters()) if n in seen.tensors]
     for name in names:
@@ -149,8 +141,8 @@ def _length_free(call: AttentionCall, bench: Bench) -> Outcome:
     moved = drawn.but(query=longer)
     seen = observed(moved, bench)
     names = [n for n in expected_tensors(moved, bench) if n in ("output", "lse", "grad_key", "grad_value")]
-    allowed = family_bounds(moved, bench.ledger_for(call.dtype))
-    oracle = FamilyOracle(drawn)
+    allowed = bench.bounds(moved)
+    oracle = Oracle(drawn)
     return Outcome(
         judgements=tuple(oracle.judge(n, seen.tensors[n], allowed[n]) for n in names),
         vacuous=tuple(n for n in names if _says_nothing(moved, n, allowed[n])),
@@ -165,14 +157,14 @@ def _reduced(call: AttentionCall, bench: Bench) -> Outcome:
     width = call.axes.key_width
     metric = rng.integers(-1, 2, (1, width, width)).astype(np.float64)
     query = rng.integers(-3, 4, call.query.shape).astype(np.float64)
-    bilinear = family_call(call.but(query=query), Bilinear(metric))
+    bilinear = call.but(query=query).but(score=Bilinear(metric))
     reduced = reduce_to_dot(bilinear).call
     if bench.uncovered(reduced) is not None:
         # The reduced call gives its multiplier as a number; a subject with a default only has it by default.
         reduced = reduced.but(scale=call.scale)
     seen = observed(reduced, bench)
     names = [n for n in expected_tensors(reduced, bench) if n in ("output", "lse", "grad_key", "grad_value")]
-    allowed, oracle = bench.bounds(reduced), FamilyOracle(bilinear)
+    allowed, oracle = bench.bounds(reduced), Oracle(bilinear)
     return Outcome(
         judgements=tuple(oracle.judge(n, seen.tensors[n], allowed[n]) for n in names),
         vacuous=tuple(n for n in names if is_vacuous(reduced, n, allowed[n])),

@@ -9,7 +9,7 @@ open at the highest precision is "undecided", which is neither.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -90,15 +90,14 @@ class Oracle:
         """Float64 values and rigorous errors by tensor."""
         if self._fast is None:
             domain = BoundDomain(NUMPY_FLOAT64)
-            self._fast = {n: _squeeze(n, domain.lower(t)) for n, t in evaluate(domain, self.call).items()}
+            self._fast = {n: domain.lower(t) for n, t in evaluate(domain, self.call).items()}
         return self._fast
 
     def balls(self, bits: int) -> dict[str, np.ndarray]:
         """Object arrays of enclosures by tensor, at that precision."""
         if bits not in self._balls:
             with precision(bits):
-                found = evaluate(BallDomain(), self.call)
-            self._balls[bits] = {n: _outside(n, t) for n, t in found.items()}
+                self._balls[bits] = evaluate(BallDomain(), self.call)
         return self._balls[bits]
 
     def enclosure(self, tensor: str, bits: int = PRECISIONS[0]) -> tuple[np.ndarray, np.ndarray]:
@@ -246,20 +245,15 @@ def _around(value: float, error: float) -> tuple[float, float]:
     return float(np.nextafter(value - error, -np.inf)), float(np.nextafter(value + error, np.inf))
 
 
-def _squeeze(name: str, pair: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    return _outside(name, pair[0]), _outside(name, pair[1])
-
-
-def _outside(name: str, a: np.ndarray) -> np.ndarray:
-    """LSE is a column inside the spec and a [B,Hq,Q] tensor outside; the sink's gradient is [1,Hq,1,1] and [Hq]."""
-    if name == "lse":
-        return a[..., 0]
-    return a[0, :, 0, 0] if name == "grad_sink" else a
-
-
 def bounds(call: AttentionCall, ledger: object) -> dict[str, np.ndarray]:
     """Allowed absolute error of every tensor of the call, by name, derived from the spec under a ledger."""
     if not isinstance(ledger, Ledger):
         raise TypeError(f"ledger {ledger!r}: expected an attnspec.pyspec.oracle.ledger.Ledger")
     domain = BoundDomain(ledger)
-    return {n: _squeeze(n, domain.lower(t))[1] for n, t in evaluate(domain, call).items()}
+    found = evaluate(domain, call)
+    if "weights" in found:
+        # Weights that are handed over are cast to storage, whatever the kernel keeps of them for itself.
+        stores = tuple(dict.fromkeys((*ledger.stores, "weights", "consumed")))
+        handing_over = BoundDomain(replace(ledger, stores=stores))
+        found["weights"] = evaluate(handing_over, call.but(grad_output=None), with_lse=False)["weights"]
+    return {n: domain.lower(t)[1] for n, t in found.items()}
