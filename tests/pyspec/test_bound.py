@@ -313,5 +313,5 @@ def test_roundings_after_each_tile_compound() -> None:
 
 def test_bounds_want_a_ledger() -> None:
     call = make_call(np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)))
-    with pytest.raises(TypeError, match=r"'math': expected an attnspec\.pyspec\.ledger\.Ledger"):
+    with pytest.raises(TypeError, match=r"'math': expected an attnspec\.pyspec\.oracle\.ledger\.Ledger"):
         bounds(call, "math")

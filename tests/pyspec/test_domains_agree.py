@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from attnspec.pyspec.oracle.judgement.bound import BoundDomain
 from flint import arb
 
 from attnspec.pyspec import AttentionCall, Dropout, Visibility, attention, evaluate, evaluate_jvp, make_call
@@ -19,6 +18,7 @@ from attnspec.pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64D
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.dual import DualDomain
 from attnspec.pyspec.evaluate import lift_call
+from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 from tests.pyspec.draws import draw
 
