@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from attnspec.certify.campaign.phases.events import (
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from attnspec.certify.campaign.events import (
     CaseChecked,
     CounterExampleFound,
     Event,
@@ -14,9 +17,6 @@ from attnspec.certify.campaign.phases.events import (
     VerdictReached,
     Warned,
 )
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
 from attnspec.certify.evidence.certificate import LETTERS
 from attnspec.certify.evidence.counterexample import CounterExample
 from attnspec.certify.evidence.numbers import ratio_text
