@@ -66,7 +66,7 @@ def run_chunk(
             found["undecided"] += judgement.undecided_count
             found["escalated"] += judgement.escalated_count
             found["ratios"].append([judgement.tensor, round(min(judgement.worst, 1e9), 6)])
-            if not judgement.inside:
+            if judgement.outside:
                 found["alarms"].append([index, f"{claim}, {judgement.tensor}: {judgement.worst:.4g} × the bound"])
     return found
 

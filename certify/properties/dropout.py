@@ -12,9 +12,8 @@ from attnspec.certify.properties.surgery import whole_bias, with_mask
 from attnspec.certify.trials.claim import Trials, call_rng, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of
 from attnspec.certify.trials.expectations import Moved, Values, zeros
-from attnspec.certify.trials.interim import Oracle
 from attnspec.certify.trials.trial import Trial
-from attnspec.pyspec import AttentionCall, Dropout, Visibility
+from attnspec.pyspec import AttentionCall, Dropout, Oracle, Visibility
 from attnspec.pyspec import attention as spec
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.domains import Float64Domain

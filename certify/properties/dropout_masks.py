@@ -23,7 +23,8 @@ from attnspec.certify.trials.run import GRADIENTS, Run, failures
 from attnspec.certify.trials.trial import Trial, recorded
 from attnspec.pyspec import AttentionCall, Dropout, Judgement, Layout, Visibility
 from attnspec.pyspec.calls.call import OwnDropout
-from attnspec.pyspec.dropout import count_interval, multiplier
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.oracle.counts import count_interval
 
 # A right subject fails one check of chance at most this often.
 FALSE_ALARM = Fraction(1, 10**9)

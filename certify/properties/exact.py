@@ -11,7 +11,6 @@ from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.surgery import over_several_tiles, with_mask
 from attnspec.certify.trials.claim import Trials, call_rng, claim
 from attnspec.certify.trials.expectations import entry
-from attnspec.certify.trials.interim import judge_exact
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.run import GRADIENTS, Run, expected_tensors
 from attnspec.certify.trials.trial import Trial, recorded
@@ -19,6 +18,7 @@ from attnspec.pyspec import AttentionCall, Judgement, Ledger, Scale
 from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.evaluate import evaluate
+from attnspec.pyspec.oracle.judgement import judge_exact
 
 LOW = ("bfloat16", "float16")
 

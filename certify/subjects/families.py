@@ -19,7 +19,7 @@ from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.calls.formats import FORMATS, round_to
-from attnspec.pyspec.families import FAMILIES, Additive, Bilinear, Cosine
+from attnspec.pyspec.calls.score import FAMILIES, Additive, Bilinear, Cosine
 from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
 
 

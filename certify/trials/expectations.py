@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from attnspec.certify.trials.interim import judge_exact
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.run import Run, expected_tensors
 from attnspec.certify.trials.trial import Trial, recorded
 from attnspec.pyspec import Judgement
+from attnspec.pyspec.oracle.judgement import judge_exact
 
 
 def entry(tensor: str, index: tuple[int, ...] | None, of: str = "seen") -> str:

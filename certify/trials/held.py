@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attnspec.certify.subjects.subject import Capabilities, Observation, Skip, Subject
-from attnspec.certify.trials.interim import Oracle, bounds, uncovered
-from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.certify.trials.interim import uncovered
+from attnspec.pyspec import AttentionCall, Ledger, Oracle, bounds
 
 # Oracles and bounds of so many calls are kept: the trials of a case share theirs.
 _KEPT = 8

@@ -120,7 +120,7 @@ class AttentionCall:
     whose every entry is a finite value of `dtype`; bias is finite, four axes broadcastable to [B,Hq,Q,K].
     softcap c > 0 caps scores to c tanh(scaled / c) before the bias is added; sink [Hq], values of `dtype`, is an extra
     logit per query head that takes mass and carries no value (attnspec.pyspec.sink). None: neither.
-    `score` is the score family with its parameters (attnspec.pyspec.families), a dot product by default.
+    `score` is the score family with its parameters (attnspec.pyspec.calls.score), a dot product by default.
     `own_dropout` asks the subject to draw dropout by itself, in place of the given multiplier in `dropout`.
     Every length may be zero and all are independent. `head_map[h]` is the key/value head of query head h.
     `encoding` says how a subject is told the visibility. `ledger` names the numerics a subject declared.

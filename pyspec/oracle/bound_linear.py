@@ -213,6 +213,12 @@ class LinearBounds(Domain[Bounded]):
         value = np.concatenate([p.value for p in parts], axis=1)
         return Bounded(value, np.concatenate([p.bound for p in parts], axis=1))
 
+    def shape(self, a: Bounded) -> tuple[int, ...]:
+        return a.value.shape
+
+    def reshape(self, a: Bounded, shape: tuple[int, ...]) -> Bounded:
+        return Bounded(a.value.reshape(shape), None if a.error is None else a.error.reshape(shape))
+
     def cut(self, a: Bounded, axis: int, start: int, stop: int) -> Bounded:
         at = (slice(None),) * axis + (slice(start, stop),)
         return Bounded(a.value[at], None if a.error is None else a.error[at])

@@ -13,8 +13,8 @@ from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall, Ledger, Scale
 from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.dropout import multiplier
-from attnspec.pyspec.families import Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
 
 Tensors = dict[str, np.ndarray]

@@ -28,7 +28,11 @@ def call_of(keys: int, value: float = 1.0) -> AttentionCall:
 
 
 def judgement(tensor: str, *, inside: bool = True, worst: float = 0.5) -> Judgement:
-    return Judgement(tensor, inside, worst, (0,), 1.0, (1.0, 1.0), 1.0, 0 if inside else 1, 0, 0, 1)
+    state = "inside" if inside else "outside"
+    return Judgement(
+        tensor=tensor, state=state, worst=worst, index=(0,), observed=1.0, exact=(1.0, 1.0), bound=1.0,
+        outside_count=0 if inside else 1, size=1,
+    )  # fmt: skip
 
 
 def prop(check: object, **fields: object) -> Property:

@@ -9,9 +9,10 @@ from math import isqrt
 import numpy as np
 
 from attnspec.pyspec.calls.call import AttentionCall, Scale
+from attnspec.pyspec.calls.errors import FamilyError
 from attnspec.pyspec.calls.formats import is_representable, round_to
-from attnspec.pyspec.families.kinds import Bilinear, Cosine, Dot, FamilyError, plain_call
-from attnspec.pyspec.families.ops import DEAD, SHORT, lengths
+from attnspec.pyspec.calls.score import Bilinear, Cosine, Dot
+from attnspec.pyspec.lengths import lengths_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ def reduce_to_dot(call: AttentionCall, *, rounding: str = "refuse") -> Reduction
     """
     if rounding not in ("refuse", "nearest"):
         raise ValueError(f"rounding = {rounding!r}: expected 'refuse' or 'nearest'")
-    family, plain = call.score, plain_call(call)
+    family, plain = call.score, call.but(score=Dot())
     if isinstance(family, Dot):
         return Reduction(plain, "dot", True, 0)
     if isinstance(family, Bilinear):
@@ -77,12 +78,12 @@ def _are_integers(a: np.ndarray) -> bool:
 def _directions(name: str, vectors: np.ndarray, family: Cosine, rounding: str) -> np.ndarray:
     """Each row over its length, exactly where the length is rational; else as a Fraction near it."""
     out = np.zeros(vectors.shape, dtype=object)
-    kinds = lengths(vectors, family)
+    kinds = lengths_of(vectors, family.epsilon)
     for row in np.ndindex(vectors.shape[:-1]):
-        if kinds[row] == DEAD:
+        if kinds.zero[row]:
             continue
         entries = [Fraction(float(x)) for x in vectors[row]]
-        length = Fraction(family.epsilon) if kinds[row] == SHORT else _root(sum(e * e for e in entries))
+        length = Fraction(family.epsilon) if kinds.short[row] else _root(sum(e * e for e in entries))
         if length is None:
             if rounding == "refuse":
                 raise FamilyError(

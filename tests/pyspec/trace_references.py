@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.pyspec.arrays import ArrayDomain
 from attnspec.pyspec.calls.call import AttentionCall
-from attnspec.pyspec.domain import ArrayDomain
 from attnspec.pyspec.domains.float64 import Float64Domain
-from attnspec.pyspec.oracle.trace import STAGES, Trace, has_logarithm, sealed
+from attnspec.pyspec.oracle.trace import STAGES, Trace, sealed
 from attnspec.pyspec.sink import extended
 
 Legal = Callable[[int, int, int, int], bool]
@@ -154,7 +154,7 @@ def _blank(dom: ArrayDomain, call: AttentionCall, wide: AttentionCall) -> dict[s
     backward = [n for n in shapes if n == "delta" or n.endswith("_grad") or n.startswith("grad_")]
     for name in backward if call.grad_output is None else ():
         shapes.pop(name)
-    if not has_logarithm(dom):
+    if not dom.has_logarithm:
         shapes.pop("lse")
     kind = np.float64 if isinstance(zero, float) else object
     out = {}
