@@ -73,8 +73,9 @@ def run_chunk(
 
 def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
     """Every tensor of a call against its exact value."""
-    from attnspec.certify.campaign.parts import features_of
     from attnspec.certify.properties.agree import agree
+
+    from attnspec.certify.campaign.parts import features_of
     from attnspec.strategies import PROFILES, call_at
 
     features = features_of(bench.subject.capabilities, dtype)

@@ -6,6 +6,7 @@ import datetime
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -25,6 +26,7 @@ from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.trial import Trial
 from attnspec.certify.verdict.conclude import conclude, why_failed
 from attnspec.certify.verdict.waivers import find_waiver
 
@@ -89,9 +91,9 @@ def _examine(run: Run, subject: Subject, proofs: ProofRecord) -> None:
         for row in run.rows:
             if row.vacuous * 2 > row.drawn:
                 run.warn(f"{row.id} ({row.dtype}): the bound says nothing in {row.vacuous} of {row.drawn} cases")
-        held = sum(row.state == "held" for row in run.rows)
+        holding = sum(row.state == "held" for row in run.rows)
         cases = sum(row.cases for row in run.rows)
-        run.tell(PhaseFinished("search", f"{cases} cases, {held} of {len(pairs)} claims held"))
+        run.tell(PhaseFinished("search", f"{cases} cases, {holding} of {len(pairs)} claims held"))
     with run.phase("audit"):
         _audit(run)
 
@@ -175,8 +177,7 @@ def _audit(run: Run) -> None:
         return Held(fresh[0], ready.ledger_for, request.device)
 
     redo = [
-        (name, dtype, lambda h, trial=record.failing_trial(): run_trial(trial, h).outcome.refuted)
-        for (name, dtype), (record, _) in run.found.items()
+        (name, dtype, partial(_fails_again, record.failing_trial())) for (name, dtype), (record, _) in run.found.items()
     ]
     try:
         done = audit(run.pairs, held, request.seed, run.deadline, redo)
@@ -200,6 +201,10 @@ def _audit(run: Run) -> None:
     run.tell(
         PhaseFinished("audit", f"{record.rerun} re-run, {record.values_differ + record.verdicts_differ} differ")
     )  # fmt: skip
+
+
+def _fails_again(trial: Trial, held: Held) -> bool:
+    return run_trial(trial, held).outcome.refuted
 
 
 def _identified(ready: Ready) -> str:

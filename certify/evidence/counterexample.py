@@ -91,11 +91,6 @@ class CounterExample(_Record, frozen=True):
     reduced: bool
     snippet: str
 
-    @property
-    def text(self) -> str | None:
-        """What is wrong in words, where words say more than the numbers."""
-        return "; ".join(f.text for f in self.failures) or " or ".join(self.mistakes) or None
-
     def failing_trial(self) -> Trial:
         """The trial that failed, validated."""
         try:
@@ -113,6 +108,11 @@ class CounterExample(_Record, frozen=True):
     def held_to(self) -> Ledger:
         """The ledger it was refuted under."""
         return ledger_from_data(self.ledger, f"counter-example {self.id}")
+
+
+def in_words(record: CounterExample) -> str | None:
+    """What is wrong, where words say more than the numbers: the failures, else the mistakes that fit."""
+    return "; ".join(f.text for f in record.failures) or " or ".join(record.mistakes) or None
 
 
 @dataclass(frozen=True, eq=False)

@@ -174,7 +174,7 @@ def _empty_beside_sink(call: AttentionCall) -> AttentionCall | None:
     needs=requires("sink", "empty_rows"),
 )
 def sink_empty_row(call: AttentionCall) -> Trials:
-    empty = ~call.visible.any(axis=-1)
+    empty = np.asarray(~call.visible.any(axis=-1))
     if call.sink is None or not empty.any():
         return "no sink, or no empty row"
     lse = Values("lse", call.sink[None, :, None], empty)

@@ -63,7 +63,7 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     resembles=("pytorch#41508", "flash-attention#443", "pytorch#178251"),
 )
 def empty_rows(call: AttentionCall) -> Trials:
-    empty = ~call.visible.any(axis=-1)
+    empty = np.asarray(~call.visible.any(axis=-1))
     if not empty.any():
         return "no empty row"
     lse = Values("lse", np.full((1, 1, 1), -np.inf), empty, "nothing")
@@ -83,7 +83,7 @@ def _values_one(call: AttentionCall) -> AttentionCall:
     resembles=("pytorch-image-models PR#2236",),
 )
 def unit_rows(call: AttentionCall) -> Trials:
-    one = call.visible.any(axis=-1, keepdims=True).astype(np.float64)
+    one = np.asarray(call.visible.any(axis=-1, keepdims=True), dtype=np.float64)
     yield Trial(call.but(grad_output=None), tensors=(), expect=(Values("output", one, np.ones_like(one, dtype=bool)),))
 
 

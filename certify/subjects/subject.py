@@ -56,10 +56,11 @@ class Skip:
     """Why nothing was tested.
 
     kind: "not_claimed" (outside what the subject claims), "known_divergence" (listed by the subject), "no_such_call"
-    (the property does not speak of the call). feature: what is not claimed, the divergence's name, or "". text: for people.
+    (the property does not speak of the call). feature: what is not claimed, the divergence's name, or "". text: for
+    people.
     """
 
-    kind: str
+    kind: Literal["not_claimed", "known_divergence", "no_such_call"]
     feature: str
     text: str
 

@@ -10,7 +10,7 @@ from attnspec.certify.conventions.program import Program, file_of
 
 from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure, Outcome
-from attnspec.certify.trials.trial import Trial
+from attnspec.certify.trials.trial import Expectation, Trial
 from attnspec.pyspec import AttentionCall, Judgement
 
 Programs = Callable[[AttentionCall, "Mapping[str, np.ndarray] | None"], Program]
@@ -26,7 +26,7 @@ def snippet(trial: Trial, outcome: Outcome, program: Programs) -> str:
     if trial.other is not None:
         programs["run_before"] = program(trial.other, None)
     lines = _lines(trial, shown)
-    seeds = next((e.calls(trial.call) for e in trial.expect if hasattr(e, "calls")), [])
+    seeds: list[AttentionCall] = next((e.calls(trial.call) for e in trial.expect if hasattr(e, "calls")), [])
     if seeds and isinstance(shown, Failure):
         programs |= {f"seed_{n}": program(call, None) for n, call in enumerate(seeds)}
         lines.insert(0, f"seeds = [{', '.join(f'seed_{n}' for n in range(len(seeds)))}]")
@@ -61,7 +61,7 @@ def _lines(trial: Trial, shown: Judgement | Failure | None) -> list[str]:
     ]
 
 
-def _failure(shown: Failure, expectation: object, trial: Trial) -> list[str]:
+def _failure(shown: Failure, expectation: Expectation | None, trial: Trial) -> list[str]:
     """What asserts a failure; an exception, an end or a hang of the run needs no words."""
     if shown.kind == "missing":
         return [f'assert seen.get("{shown.tensor}") is not None, "{shown.tensor} is missing"']
@@ -70,7 +70,7 @@ def _failure(shown: Failure, expectation: object, trial: Trial) -> list[str]:
 
         shape = wanted_shapes(trial.call)[shown.tensor]
         return [f'assert tuple(seen["{shown.tensor}"].shape) == {shape!r}, tuple(seen["{shown.tensor}"].shape)']
-    return [] if expectation is None else expectation.source(shown, trial)  # type: ignore[attr-defined,no-any-return]
+    return [] if expectation is None else expectation.source(shown, trial)
 
 
 def allowed(judged: Judgement) -> tuple[float, float]:

@@ -27,11 +27,13 @@ class Expectation(Protocol):
     """Something that must hold of a run besides agreement, as a frozen dataclass of plain data and arrays.
 
     `judge` says what is wrong with a run; `source` gives the statements that find the same in a program in which
-    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves. `finds` holds the
-    names of its judgements, or the kinds of its failures.
+    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves.
     """
 
-    finds: tuple[str, ...]
+    @property
+    def finds(self) -> tuple[str, ...]:
+        """Names of its judgements, or kinds of its failures."""
+        ...
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """Judgements and failures."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attnspec.certify.evidence.counterexample import CounterExample, Number, Observed
+from attnspec.certify.evidence.counterexample import CounterExample, Number, Observed, in_words
 from attnspec.certify.evidence.numbers import decimal, hex_word, ratio_text, ulps
 from attnspec.certify.evidence.proofs import ProofRecord
 from attnspec.certify.trials.trial import Trial
@@ -79,8 +79,9 @@ def _refutation(record: CounterExample, proofs: ProofRecord | None) -> Iterator[
     yield f"REFUTED  {record.property}: {record.claim}"
     yield f"subject  {record.subject} on {record.device}, {record.dtype}, ledger {record.ledger.get('name')}"
     yield from trial_lines(record.failing_trial(), "smallest call found" if record.reduced else "call (not reduced)")
-    if record.text is not None:
-        yield f"got      {record.text}"
+    words = in_words(record)
+    if words is not None:
+        yield f"got      {words}"
     for seen in record.observed:
         if not seen.inside:
             yield from observed_lines(seen, record.dtype)
