@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
-import numpy as np
-
-from attnspec.certify.conventions.torch_tensors import run_torch
+from attnspec.certify.conventions.sdpa import OwnDropout
 from attnspec.certify.subjects.families import SampledCall, ScoreCapabilities
 from attnspec.certify.subjects.functional import FunctionSubject
-from attnspec.certify.subjects.subject import Capabilities, Observation
+from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall
 
 
@@ -28,17 +24,5 @@ class SamplingFunction(FunctionSubject):
         given = {f.name: getattr(claims, f.name) for f in fields(Capabilities)}
         return ScoreCapabilities(**given, samples_dropout=True)
 
-    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        if not isinstance(call, SampledCall):
-            return super().run(call, raw)
-
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            import torch
-
-            devices = [query.device] if query.device.type == "cuda" else []
-            options = {} if mask is None else {"attn_mask": mask}
-            with torch.random.fork_rng(devices=devices):
-                torch.manual_seed(call.seed)
-                return self.fn(query, key, value, dropout_p=call.probability, **options)
-
-        return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient)
+    def _own_dropout(self, call: AttentionCall) -> OwnDropout | None:
+        return OwnDropout(call.probability, call.seed) if isinstance(call, SampledCall) else None
