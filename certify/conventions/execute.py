@@ -28,12 +28,13 @@ def bound(leaf: Leaf) -> Any:
     import torch
 
     array = leaf.array
-    if array.dtype.name == "bfloat16":
+    if array.dtype.kind == "V":  # bfloat16, which numpy does not know
         tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     else:
         tensor = torch.from_numpy(array)
     # Numpy aligns its memory less than torch does, and sums may be taken in another order there.
-    return tensor.clone().to(leaf.device)
+    tensor = tensor.clone()
+    return tensor if leaf.device == "cpu" else tensor.to(leaf.device)
 
 
 def run_statements(statements: tuple[str, ...], names: dict[str, Any]) -> None:
@@ -55,6 +56,7 @@ def execute(
     import torch
 
     names = {**_imported(program.imports), **namespace, "__warningregistry__": _WARNED}
+    names |= program.constants
     names |= {name: bound(leaf) for name, leaf in program.leaves.items()}
     run_statements(program.inputs, names)
     watched = {name: _memory(names[name]) for name in program.watched}
@@ -82,7 +84,8 @@ def as_float64(tensor: Any) -> np.ndarray:
     """A float64 numpy copy."""
     import torch
 
-    return np.array(tensor.detach().to(device="cpu", dtype=torch.float64).numpy())
+    values = tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
+    return values.copy() if tensor.dtype == torch.float64 else values
 
 
 def first_line(error: BaseException) -> str:

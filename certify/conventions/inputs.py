@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from attnspec.certify.conventions.layouts import lay_out_statements, mask_statements
-from attnspec.certify.conventions.program import Leaf, Program, make_leaf
+from attnspec.certify.conventions.program import Leaf, Program, make_leaf, raw_leaf
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.encodings import CausalFlag, encode
 
@@ -20,7 +21,8 @@ class TorchInputs:
     """Leaves and the statements that make a torch function's arguments of them.
 
     mask: "attn_mask", or "None" where the call has no mask as a tensor. is_causal: the flag. differentiated: leaves
-    whose gradients are asked for. watched: variables that the function must leave as they are.
+    whose gradients are asked for. watched: variables that the function must leave as they are. constants: numbers and
+    shapes by name.
     """
 
     leaves: dict[str, Leaf]
@@ -29,6 +31,7 @@ class TorchInputs:
     is_causal: bool = False
     differentiated: tuple[str, ...] = ()
     watched: tuple[str, ...] = ()
+    constants: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +55,15 @@ def torch_inputs(
     bias_gradient: whether a bias's gradient is asked for, when there are gradients. extra: further tensors of the
     function by name, in the call's dtype, differentiated like query, key and value.
     """
-    leaves, statements = {}, []
+    leaves: dict[str, Leaf] = {}
+    statements: list[str] = []
     for name in ("query", "key", "value"):
-        values = (raw or {}).get(name, getattr(call, name))
-        leaves[name] = make_leaf(values, call.dtype if values.dtype == np.float64 else values.dtype.name, device)
+        if raw is not None and name in raw:
+            values = raw[name]
+            kind = call.dtype if values.dtype == np.float64 else values.dtype.name
+            leaves[name] = raw_leaf(values, kind, device)
+        else:
+            leaves[name] = make_leaf(getattr(call, name), call.dtype, device)
         statements += lay_out_statements(name, getattr(call.layout, name))
     leaves |= {name: make_leaf(values, call.dtype, device) for name, values in (extra or {}).items()}
     differentiated = [] if call.grad_output is None else list(leaves)
@@ -78,6 +86,7 @@ def torch_inputs(
         mask.is_causal,
         tuple(differentiated),
         tuple(watched),
+        {"score_shape": call.score_shape} if mask.leaves and call.layout.mask != "contiguous" else {},
     )
 
 
@@ -95,7 +104,7 @@ def _mask(call: AttentionCall, device: str) -> _Mask:
         return _Mask(is_causal=encoded.payload.is_causal)
     boolean = call.encoding == "bool"
     leaf = make_leaf(encoded.payload, "bool" if boolean else call.dtype, device)
-    return _Mask({"attn_mask": leaf}, mask_statements(call.layout.mask, call.score_shape, boolean=boolean))
+    return _Mask({"attn_mask": leaf}, mask_statements(call.layout.mask, boolean=boolean))
 
 
 def _bias_mask(call: AttentionCall, device: str) -> _Mask:
@@ -106,7 +115,7 @@ def _bias_mask(call: AttentionCall, device: str) -> _Mask:
         "visible": make_leaf(encode("sdpa_bool", _relation(call), shape=call.score_shape).payload, "bool", device),
     }
     made = ("bias.requires_grad_()", "attn_mask = torch.where(visible, bias, -torch.inf)")
-    return _Mask(leaves, (*made, *mask_statements(call.layout.mask, call.score_shape, boolean=False)))
+    return _Mask(leaves, (*made, *mask_statements(call.layout.mask, boolean=False)))
 
 
 def torch_program(
@@ -118,10 +127,12 @@ def torch_program(
     imports: tuple[str, ...] = (),
     subject: tuple[str, ...] = (),
     also: Mapping[str, str] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Program:
     """The program around a forward pass that reads the inputs and leaves `output`.
 
     contexts: expressions of context managers around the forward pass. also: further tensors returned, by name.
+    constants: numbers that `forward` reads.
     """
     # What needs no gradient runs as inference does, which may take another path of the kernel.
     contexts = contexts if call.grad_output is not None else ("torch.no_grad()", *contexts)
@@ -137,10 +148,12 @@ def torch_program(
         () if call.grad_output is None else ("output.backward(grad_output)",),
         {"output": "output.detach()", **(also or {})} | _gradients(call, inputs),
         inputs.watched,
+        {**inputs.constants, **(constants or {})},
     )
 
 
 def _gradients(call: AttentionCall, inputs: TorchInputs) -> dict[str, str]:
     # Where there is nothing to differentiate, autograd may leave a gradient out: it is zero.
-    form = "{n}.grad if {n}.grad is not None else torch.zeros_like({n})" if call.axes.any_zero else "{n}.grad"
+    empty = any(0 in t.shape for t in (call.query, call.key, call.value))
+    form = "{n}.grad if {n}.grad is not None else torch.zeros_like({n})" if empty else "{n}.grad"
     return {f"grad_{name}": form.format(n=name) for name in inputs.differentiated}

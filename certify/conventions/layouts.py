@@ -31,22 +31,25 @@ def lay_out_statements(name: str, layout: str) -> tuple[str, ...]:
     return tuple(s.format(n=name, filling="torch.nan") for s in _TENSOR[layout])
 
 
-def mask_statements(layout: str, shape: tuple[int, ...], *, boolean: bool) -> tuple[str, ...]:
+def mask_statements(layout: str, *, boolean: bool) -> tuple[str, ...]:
     """Statements that give `attn_mask` one of pyspec's MASK_LAYOUTS; "contiguous" keeps its broadcast shape.
 
-    What surrounds a padded mask would show, if it were read: True in a boolean mask, NaN in one of numbers.
+    They read `score_shape`, [B, Hq, Q, K]. What surrounds a padded mask would show, if it were read: True in a boolean
+    mask, NaN in one of numbers.
     """
     if layout == "contiguous":
         return ()
     filling = "True" if boolean else "torch.nan"
-    expanded = f"attn_mask = attn_mask.expand({', '.join(map(str, shape))})"
-    return (expanded, *(s.format(n="attn_mask", filling=filling) for s in _MASK[layout]))
+    return (
+        "attn_mask = attn_mask.expand(score_shape)",
+        *(s.format(n="attn_mask", filling=filling) for s in _MASK[layout]),
+    )
 
 
 def lay_out_mask(mask: Any, layout: str, shape: tuple[int, ...]) -> Any:
     """A mask tensor in that memory layout."""
     import torch
 
-    names = {"torch": torch, "attn_mask": mask}
-    run_statements(mask_statements(layout, shape, boolean=mask.dtype == torch.bool), names)
+    names = {"torch": torch, "attn_mask": mask, "score_shape": shape}
+    run_statements(mask_statements(layout, boolean=mask.dtype == torch.bool), names)
     return names["attn_mask"]

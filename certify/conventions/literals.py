@@ -43,13 +43,16 @@ def array_literal(array: np.ndarray, library: str) -> str:
 
 
 def stored(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A copy of the values in that number type, rounded to nearest, every NaN the one that Python writes."""
+    """A copy of finite values in that number type, which holds them exactly."""
+    return values.astype(dtype, order="C")
+
+
+def stored_raw(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy of any values in that number type, rounded to nearest, every NaN the one that Python writes."""
     with np.errstate(all="ignore"):
         made = values.astype(dtype, order="C")
-    if dtype.kind in "fV":  # V: bfloat16, which numpy does not know
-        lost = np.isnan(made)
-        if lost.any():
-            made[lost] = np.nan
+        if dtype.kind in "fV":  # V: bfloat16, which numpy does not know
+            made[np.isnan(made)] = np.nan
     return made
 
 

@@ -6,10 +6,11 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from attnspec.certify.conventions.literals import array_literal, stored
+from attnspec.certify.conventions.literals import array_literal, stored, stored_raw
 from attnspec.pyspec.calls.formats import FORMATS
 
 
@@ -32,8 +33,17 @@ class Leaf:
 
 
 def make_leaf(values: np.ndarray, dtype: str, device: str = "cpu") -> Leaf:
-    """The values as a leaf of that type (a name of pyspec's FORMATS or of numpy), rounded to nearest."""
-    return Leaf(stored(values, FORMATS[dtype].dtype if dtype in FORMATS else np.dtype(dtype)), device)
+    """Values of the type (a name of pyspec's FORMATS, or "bool"), finite or infinite, as a leaf."""
+    return Leaf(stored(values, _type(dtype)), device)
+
+
+def raw_leaf(values: np.ndarray, dtype: str, device: str = "cpu") -> Leaf:
+    """Any values as a leaf, rounded to the nearest of that type (a name of pyspec's FORMATS or of numpy)."""
+    return Leaf(stored_raw(values, _type(dtype)), device)
+
+
+def _type(name: str) -> np.dtype:
+    return FORMATS[name].dtype if name in FORMATS else np.dtype(name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +54,8 @@ class Program:
     printed program needs. leaves: tensors by name, given to the run as they are and printed as exact literals.
     inputs: statements that lay leaves out in memory, build masks, ask for gradients. forward, backward: the two
     passes. tensors: what is returned, by the names of attnspec.pyspec.TENSORS, as expressions; None is "not there".
-    watched: variables whose memory the two passes must not change.
+    watched: variables whose memory the two passes must not change. constants: numbers and shapes by name, so that the
+    statements, which are compiled once, say the same for many calls.
     """
 
     imports: tuple[str, ...]
@@ -54,13 +65,15 @@ class Program:
     forward: tuple[str, ...]
     backward: tuple[str, ...]
     tensors: Mapping[str, str]
-    watched: tuple[str, ...] = field(default=())
+    watched: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
     def source(self, name: str = "run") -> str:
         """`def run(): ...`, which returns the tensors by name; it needs `imports` and `subject` before it."""
+        constants = [f"{n} = {value!r}" for n, value in self.constants.items()]
         leaves = [f"{n} = {leaf.literal()}" for n, leaf in self.leaves.items()]
         returned = "".join(f"    {n!r}: {expression},\n" for n, expression in self.tensors.items())
-        body = [*leaves, *self.inputs, *self.forward, *self.backward, f"return {{\n{returned}}}"]
+        body = [*constants, *leaves, *self.inputs, *self.forward, *self.backward, f"return {{\n{returned}}}"]
         return f"def {name}():\n" + textwrap.indent("\n".join(body), "    ") + "\n"
 
 

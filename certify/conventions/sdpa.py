@@ -47,35 +47,46 @@ class Sdpa:
         raw: Mapping[str, np.ndarray] | None = None,
         dropout: OwnDropout | None = None,
     ) -> Program:
-        """The call as a program; `raw` replaces query, key or value. What is not asked for is left out of the call."""
+        """The call as a program; `raw` replaces query, key or value."""
         extra = {"sink": call.sink} if call.sink is not None and "sink" in self.keywords else None
         inputs = torch_inputs(call, raw, self.device, bias_gradient=self.bias_gradient, extra=extra)
-        called = f"{self.function}({', '.join(('query', 'key', 'value', *self._options(call, inputs, dropout)))})"
-        forward, also = (f"output = {called}",), {}
-        if self.returns_pair:
-            forward = (
-                f"result = {called}",
-                "output, lse = result if isinstance(result, tuple) else (result, None)",
-            )
-            also = {"lse": "lse if lse is None else lse.detach()"}
-        contexts = self.contexts
+        options, constants = self._options(call, inputs)
+        contexts, forward = self.contexts, []
         if dropout is not None:
             devices = "[query.device]" if self.device.startswith("cuda") else "[]"
+            forward.append("torch.manual_seed(seed)")
             contexts = (*contexts, f"torch.random.fork_rng(devices={devices})")
-            forward = (f"torch.manual_seed({dropout.seed})", *forward)
+            options.append("dropout_p=dropout_p")
+            constants |= {"dropout_p": dropout.probability, "seed": dropout.seed}
+        called = f"{self.function}({', '.join(('query', 'key', 'value', *options))})"
+        also = {}
+        if self.returns_pair:
+            forward += [f"result = {called}", "output, lse = result if isinstance(result, tuple) else (result, None)"]
+            also["lse"] = "lse if lse is None else lse.detach()"
+        else:
+            forward.append(f"output = {called}")
         return torch_program(
-            call, inputs, forward, contexts=contexts, imports=self.imports, subject=self.subject, also=also
+            call,
+            inputs,
+            tuple(forward),
+            contexts=contexts,
+            imports=self.imports,
+            subject=self.subject,
+            also=also,
+            constants=constants,
         )
 
-    def _options(self, call: AttentionCall, inputs: TorchInputs, dropout: OwnDropout | None) -> list[str]:
-        """Keyword arguments as they are written. Functions' own defaults are tested by leaving them out."""
-        options = {
-            "attn_mask": None if inputs.mask == "None" else inputs.mask,
-            "is_causal": "True" if inputs.is_causal else None,
-            "scale": None if call.scale.value is None else repr(call.scale.value),
-            "enable_gqa": "True" if call.axes.query_heads != call.axes.key_heads else None,
-            "softcap": None if call.softcap is None else repr(call.softcap),
-            "sink": None if call.sink is None else "sink",
-        }
-        given = [f"{n}={text}" for n, text in options.items() if text is not None and n in self.keywords]
-        return given if dropout is None else [*given, f"dropout_p={dropout.probability!r}"]
+    def _options(self, call: AttentionCall, inputs: TorchInputs) -> tuple[list[str], dict[str, float]]:
+        """Keyword arguments as they are written, and the numbers among them.
+
+        What is not asked for is left out, so that the function's own defaults are tested.
+        """
+        # torch's flag for fewer key heads than query heads; how these are shared then follows from their numbers.
+        grouped = call.axes.query_heads != call.axes.key_heads
+        flags = {"is_causal": inputs.is_causal, "enable_gqa": grouped}
+        variables = {"attn_mask": inputs.mask != "None", "sink": call.sink is not None}
+        numbers = {"scale": call.scale.value, "softcap": call.softcap}
+        constants = {n: x for n, x in numbers.items() if x is not None and n in self.keywords}
+        given = [f"{n}={n}" for n, there in variables.items() if there and n in self.keywords]
+        given += [f"{n}=True" for n, there in flags.items() if there and n in self.keywords]
+        return [*given, *(f"{n}={n}" for n in constants)], constants

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ MODIFIERS = frozenset(("softcap", "sink"))
 # Names that a program uses for itself.
 TAKEN = frozenset(
     ("query", "key", "value", "sink", "bias", "visible", "attn_mask", "grad_output", "room", "result", "output", "lse",
-     "torch", "zlib", "runpy", "run", "isinstance", "tuple")
+     "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
 )  # fmt: skip
 
 
@@ -81,7 +82,7 @@ class FunctionSubject:
         return flash(dtype, gradient_tile=32, key_tile=16)
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
-        return self._convention().program(call, raw, self._own_dropout(call))
+        return self._convention.program(call, raw, self._own_dropout(call))
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         return execute(self.program(call, raw), {called(self.name): self.fn})
@@ -89,6 +90,7 @@ class FunctionSubject:
     def snippet(self, call: AttentionCall) -> str:
         return snippet_of(self.program(call))
 
+    @cached_property
     def _convention(self) -> Sdpa:
         return Sdpa(
             called(self.name),

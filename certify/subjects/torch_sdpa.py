@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -139,14 +140,17 @@ class TorchSdpa:
             return flash(dtype, gradient_tile=32, key_tile=512)
         return flash(dtype, gradient_tile=None, key_tile=32)
 
-    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
-        convention = Sdpa(
+    @cached_property
+    def _convention(self) -> Sdpa:
+        return Sdpa(
             device=self.device,
             bias_gradient=self.capabilities.bias_gradient,
             contexts=(f"sdpa_kernel(SDPBackend.{KERNELS[self.kernel]})",),
             imports=("from torch.nn.attention import SDPBackend, sdpa_kernel",),
         )
-        return convention.program(call, raw)
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return self._convention.program(call, raw)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         seen = execute(self.program(call, raw), {}, observed_kernel)

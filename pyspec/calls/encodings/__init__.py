@@ -73,7 +73,7 @@ def encode(
     asked = request(encoding, visible, bias, dtype, options, shape)
     handoff = visible.handoff.lowered_to(name, by="encode") if isinstance(visible, Compiled) else None
     encoded = Encoded(encoding, encoding.make(asked), asked.shape, handoff)
-    edge = first_difference(asked.visible, encoded.decode())
+    edge = first_difference(asked.stored, encoded.decode())
     if edge is not None:
         b, h, i, j = edge
         wanted, said = ("visible", "hidden") if asked.visible[edge] else ("hidden", "visible")

@@ -148,7 +148,7 @@ def _check_bias(encoding: Encoding, bias: np.ndarray, shape: tuple[int, ...], dt
 
 
 def first_difference(wanted: np.ndarray, said: np.ndarray) -> tuple[int, int, int, int] | None:
-    """The first edge (b, h, i, j) on which two relations differ, or None."""
+    """The first edge (b, h, i, j) on which two relations differ, or None; `wanted` broadcasts to `said`."""
     different = wanted != said
     if not different.any():
         return None
