@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.conventions.program import Program, snippet_of
 from attnspec.certify.errors import OwnFault, UsageError
 from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.certify.subjects.worker import ERRORS, WORKER_ENDED, ending, serve
@@ -25,7 +26,7 @@ START_TIMEOUT = 300.0
 
 _SAYS = {
     "ledger": "what its ledger is",
-    "snippet": "how a call is written",
+    "program": "how a call is written",
     "meets": "whether a call meets a known divergence",
 }
 
@@ -100,9 +101,14 @@ class IsolatedSubject:
         found: dict[str, np.ndarray] | None = self._must("stages", call)
         return found
 
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        """The program of the subject inside."""
+        found: Program = self._must("program", (call, None if raw is None else dict(raw)))
+        return found
+
     def snippet(self, call: AttentionCall) -> str:
-        """The snippet of the subject inside."""
-        return self._must("snippet", call)
+        """The program of the subject inside, as text."""
+        return snippet_of(self.program(call))
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         """Run the call in the child; never raises for what the subject does."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS
 from attnspec.pyspec.heads import is_grouped
+
+if TYPE_CHECKING:
+    from attnspec.certify.conventions.program import Program
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,10 @@ class Subject(Protocol):
         ...
 
     # Optional: stages(call) -> dict[str, ndarray], named as in pyspec.oracle.trace.STAGES, for `certify explain`.
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        """That run as statements, through the subject's public interface only."""
+        ...
 
     def snippet(self, call: AttentionCall) -> str:
         """A paste-able Python program that makes this call through the subject's public interface only."""

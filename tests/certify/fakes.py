@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attnspec.certify.campaign.parts import Parts, default_parts
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import MissingDevice, UsageError
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.properties.agree import agree
@@ -45,6 +47,14 @@ class Fake:
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         self.calls += 1
         return self.change(call, NumpyReference().run(call, raw))
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call,
+            raw,
+            "NumpyReference()",
+            imports=("from attnspec.certify.subjects.numpy_reference import NumpyReference",),
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return f"print({list(call.query.shape)})\n"

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
@@ -58,6 +60,11 @@ class WrongScores:
         tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in found.items()}
         kinds = dict.fromkeys(tensors, call.dtype)
         return Observation(tensors=tensors, dtypes=kinds, devices=dict.fromkeys(tensors, "cpu"), kernel="numpy")
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"_named({self.bug.name!r})", imports=("from tests.certify.planted_scores import _named",)
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return NumpyScores().snippet(call)
