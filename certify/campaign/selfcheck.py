@@ -64,9 +64,6 @@ class Planted:
             return seen
         return replace(seen, tensors=self.bug.on_tensors(call, dict(seen.tensors)))
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
-
 
 def _polarity(call: AttentionCall) -> AttentionCall:
     return with_mask(call, ~call.visible)

@@ -51,6 +51,7 @@ def call_program(
         ),
         (),
         {name: f"seen.tensors.get({name!r})" for name in names},
+        overwritten="list(seen.changed_inputs)",
     )
 
 

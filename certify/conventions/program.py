@@ -54,7 +54,8 @@ class Program:
     printed program needs. leaves: tensors by name, given to the run as they are and printed as exact literals.
     inputs: statements that lay leaves out in memory, build masks, ask for gradients. forward, backward: the two
     passes. tensors: what is returned, by the names of attnspec.pyspec.TENSORS, as expressions; None is "not there".
-    watched: variables whose memory the two passes must not change. constants: numbers and shapes by name, so that the
+    watched: variables whose memory the two passes must not change; overwritten: an expression for the names of those
+    that were, where the subject notices by itself. constants: numbers and shapes by name, so that the
     statements, which are compiled once, say the same for many calls.
     """
 
@@ -67,19 +68,38 @@ class Program:
     tensors: Mapping[str, str]
     watched: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
+    overwritten: str | None = None
 
-    def source(self, name: str = "run") -> str:
-        """`def run(): ...`, which returns the tensors by name; it needs `imports` and `subject` before it."""
+    def source(self, name: str = "run", *, watch: bool = False) -> str:
+        """`def run(): ...`, which returns the tensors by name; it needs `imports` and `subject` before it.
+
+        watch: it returns the names of the inputs that were overwritten as well, as "overwritten".
+        """
         constants = [f"{n} = {value!r}" for n, value in self.constants.items()]
         leaves = [f"{n} = {leaf.literal()}" for n, leaf in self.leaves.items()]
         returned = "".join(f"    {n!r}: {expression},\n" for n, expression in self.tensors.items())
-        body = [*constants, *leaves, *self.inputs, *self.forward, *self.backward, f"return {{\n{returned}}}"]
+        before: tuple[str, ...] = ()
+        if watch:
+            returned += f"    'overwritten': {self.overwritten or _OVERWRITTEN},\n"
+            pairs = ", ".join(f"{n!r}: memory({n})" for n in self.watched)
+            before = (
+                () if self.overwritten else (_MEMORY, f"before = {{n: (m, m.clone()) for n, m in {{{pairs}}}.items()}}")
+            )
+        runs = (*self.inputs, *before, *self.forward, *self.backward)
+        body = [*constants, *leaves, *runs, f"return {{\n{returned}}}"]
         return f"def {name}():\n" + textwrap.indent("\n".join(body), "    ") + "\n"
 
 
-def file_of(programs: Mapping[str, Program]) -> str:
+# All bytes behind a tensor: those around a padded or offset view belong to somebody else.
+_MEMORY = """def memory(tensor):
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.detach().untyped_storage())
+"""
+_OVERWRITTEN = "[n for n, (now, then) in before.items() if not torch.equal(now, then)]"
+
+
+def file_of(programs: Mapping[str, Program], *, watch: bool = False) -> str:
     """A Python file with one function for each program, by name; imports and subjects stand once, at the top."""
-    functions = [program.source(name) for name, program in programs.items()]
+    functions = [program.source(name, watch=watch) for name, program in programs.items()]
     imports = list(dict.fromkeys(line for program in programs.values() for line in program.imports))
     subjects = list(dict.fromkeys(line for program in programs.values() for line in program.subject))
     text = "\n\n".join(functions)
@@ -95,8 +115,3 @@ def file_of(programs: Mapping[str, Program]) -> str:
 def number(expression: str, index: tuple[int, ...]) -> str:
     """A Python expression for one entry of a returned tensor, as the exact float; `expression` is that tensor."""
     return f"float({expression}[{', '.join(map(str, index))}])" if index else f"float({expression})"
-
-
-def snippet_of(program: Program) -> str:
-    """The program with a last statement that prints what it returns."""
-    return file_of({"run": program}) + "\n\nfor name, tensor in run().items():\n    print(name, tensor)\n"

@@ -17,7 +17,7 @@ import numpy as np
 from attnspec.certify.conventions.by_call import call_program, loaded
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
-from attnspec.certify.conventions.program import Program, snippet_of
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_scores import attention
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
@@ -85,9 +85,6 @@ class NumpyScores:
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
         return call_program(call, raw, loaded(self.name), also=_further(call))
 
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
-
 
 def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
     own = call.own_dropout
@@ -151,9 +148,6 @@ class TorchScores:
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
         return call_program(call, raw, loaded(self.name, self.device), also=_further(call))
-
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
 
 
 def _torch_scores(call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.certify.conventions.execute import execute
-from attnspec.certify.conventions.program import Program, snippet_of
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.conventions.sdpa import TORCH_KEYWORDS, Sdpa
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.subjects.torch_sdpa import torch_identity
@@ -86,9 +86,6 @@ class FunctionSubject:
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         return execute(self.program(call, raw), {called(self.name): self.fn})
-
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
 
     @cached_property
     def _convention(self) -> Sdpa:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.certify.conventions.program import Program, snippet_of
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import OwnFault, UsageError
 from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.certify.subjects.worker import ERRORS, WORKER_ENDED, ending, serve
@@ -105,10 +105,6 @@ class IsolatedSubject:
         """The program of the subject inside."""
         found: Program = self._must("program", (call, None if raw is None else dict(raw)))
         return found
-
-    def snippet(self, call: AttentionCall) -> str:
-        """The program of the subject inside, as text."""
-        return snippet_of(self.program(call))
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         """Run the call in the child; never raises for what the subject does."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnspec.certify.conventions.by_call import call_program, loaded
-from attnspec.certify.conventions.program import Program, snippet_of
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS, round_to
@@ -70,9 +70,6 @@ class NumpyReference:
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
         return call_program(call, raw, loaded(self.name))
-
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
 
 
 def _attention(

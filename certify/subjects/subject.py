@@ -129,10 +129,6 @@ class Subject(Protocol):
         """That run as statements, through the subject's public interface only."""
         ...
 
-    def snippet(self, call: AttentionCall) -> str:
-        """A paste-able Python program that makes this call through the subject's public interface only."""
-        ...
-
 
 @dataclass(frozen=True)
 class KnownDivergence:

@@ -13,7 +13,7 @@ import numpy as np
 from attnspec.certify.conventions.by_call import call_program, loaded
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
-from attnspec.certify.conventions.program import Program, snippet_of
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.conventions.sdpa import Sdpa
 from attnspec.certify.errors import MissingDevice, UsageError
 from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
@@ -158,9 +158,6 @@ class TorchSdpa:
             return replace(seen, error=f"kernel {self.kernel} was forced, but {seen.kernel} ran")
         return seen
 
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
-
 
 @dataclass(frozen=True)
 class TorchEager:
@@ -186,9 +183,6 @@ class TorchEager:
         inputs = torch_inputs(call, raw, self.device, bias_gradient=True)
         forward = (f"output = eager_attention(call, query, key, value, {inputs.mask})",)
         return execute(torch_program(call, inputs, forward), {"call": call, "eager_attention": eager_attention})
-
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
 
 
 def eager_attention(call: AttentionCall, query: Any, key: Any, value: Any, mask: Any) -> Any:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from attnspec.certify.conventions.program import Program, file_of
 
+from attnspec.certify.conventions.program import Program, file_of
 from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure, Outcome
 from attnspec.certify.trials.trial import Expectation, Trial
@@ -30,7 +30,7 @@ def snippet(trial: Trial, outcome: Outcome, program: Programs) -> str:
     if seeds and isinstance(shown, Failure):
         programs |= {f"seed_{n}": program(call, None) for n, call in enumerate(seeds)}
         lines.insert(0, f"seeds = [{', '.join(f'seed_{n}' for n in range(len(seeds)))}]")
-    text = file_of(programs)
+    text = file_of(programs, watch=isinstance(shown, Failure) and shown.kind == "input")
     needed = [f"import {m}" for m in ("math",) if f"{m}." in "\n".join(lines) and f"import {m}\n" not in text]
     return "\n".join([*needed, text.rstrip("\n"), "", "", *lines]) + "\n"
 
