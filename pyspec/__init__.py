@@ -3,7 +3,7 @@
 Mirrors the Lean specification in spec/ file by file. Needs neither torch nor hypothesis.
 """
 
-from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
+from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Layout, Visibility, make_call
 from attnspec.pyspec.calls.json import call_from_json, call_to_json
 from attnspec.pyspec.calls.masks.compiler import compile_visibility
 from attnspec.pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
@@ -21,7 +21,6 @@ __all__ = [
     "Layout",
     "Ledger",
     "Oracle",
-    "Scale",
     "Visibility",
     "bounds",
     "call_from_json",

@@ -76,7 +76,7 @@ class Sdpa:
         grouped = call.axes.query_heads != call.axes.key_heads
         flags = {"is_causal": inputs.is_causal, "enable_gqa": grouped}
         variables = {"attn_mask": inputs.mask != "None", "sink": call.sink is not None}
-        numbers = {"scale": call.scale.value, "softcap": call.softcap}
+        numbers = {"scale": call.scale, "softcap": call.softcap}
         constants = {n: x for n, x in numbers.items() if x is not None and n in self.keywords}
         given = [f"{n}={n}" for n, there in variables.items() if there and n in self.keywords]
         given += [f"{n}=True" for n, there in flags.items() if there and n in self.keywords]

@@ -14,7 +14,7 @@ from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.run import GRADIENTS, Run, expected_tensors
 from attnspec.certify.trials.trial import Trial, recorded
-from attnspec.pyspec import AttentionCall, Judgement, Ledger, Scale
+from attnspec.pyspec import AttentionCall, Judgement, Ledger
 from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.evaluate import evaluate
@@ -60,7 +60,7 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
     cancelling = call.dtype in LOW and call.grad_output is not None and rng.random() < 0.4
     call = over_several_tiles(call, queries=True) if cancelling else call
     plain = call.but(
-        scale=Scale(0.25, call.scale.placement),
+        scale=0.25,
         dropout=None,
         bias=None,
         encoding="bool" if call.encoding != "additive" else "additive",

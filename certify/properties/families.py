@@ -14,7 +14,7 @@ from attnspec.certify.subjects.subject import Capabilities
 from attnspec.certify.trials.claim import Trials, call_rng, claim, without_modifiers
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of, softmax_weights
 from attnspec.certify.trials.trial import Trial
-from attnspec.pyspec import AttentionCall, CallError, Scale
+from attnspec.pyspec import AttentionCall, CallError
 from attnspec.pyspec.calls.errors import FamilyError
 from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
@@ -47,8 +47,8 @@ def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
         )
     else:
         family = Cosine("zero")
-    if call.scale.value is None and name != "bilinear":
-        call = call.but(scale=Scale(float(rng.choice([1.0, 4.0])), call.scale.placement))
+    if call.scale is None and name != "bilinear":
+        call = call.but(scale=float(rng.choice([1.0, 4.0])))
     try:
         return call.but(score=family)
     except FamilyError:
@@ -175,12 +175,12 @@ def _declared_scale(call: AttentionCall) -> AttentionCall | None:
     except CallError:
         return None
     value = float(rng.choice(_DECLARED)) if rng.random() < 0.75 else None
-    return call.but(scale=Scale(value, call.scale.placement))
+    return call.but(scale=value)
 
 
 def _default_where_unclaimed(call: AttentionCall, claims: Capabilities) -> AttentionCall:
     """The call with the default scale where no other is claimed."""
-    return call if claims.any_scale else call.but(scale=Scale(None, call.scale.placement))
+    return call if claims.any_scale else call.but(scale=None)
 
 
 def _wrong_scale(call: AttentionCall, observed: Tensors, allowed: Tensors) -> Iterable[str]:
@@ -212,7 +212,7 @@ def _gaps(call: AttentionCall) -> AttentionCall | None:
     query, key = np.zeros_like(call.query), np.zeros_like(call.key)
     query[..., 0] = rng.integers(1, 3, query.shape[:-1])
     key[..., 0] = rng.integers(0, 5, key.shape[:-1])
-    return call.but(query=query, key=key, scale=Scale(1.0, call.scale.placement), dropout=None)
+    return call.but(query=query, key=key, scale=1.0, dropout=None)
 
 
 def _wrong_normaliser(call: AttentionCall, observed: Tensors, allowed: Tensors) -> Iterable[str]:

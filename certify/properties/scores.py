@@ -8,7 +8,7 @@ from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
 from attnspec.certify.trials.claim import Trials, call_rng, claim
 from attnspec.certify.trials.trial import Trial
-from attnspec.pyspec import AttentionCall, Scale, Visibility
+from attnspec.pyspec import AttentionCall, Visibility
 from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 
@@ -34,7 +34,7 @@ def bias_shift(call: AttentionCall) -> Trials:
 
 def _other_scale(call: AttentionCall) -> AttentionCall:
     options = (0.5, 1.0, 0.0625, -0.5, 0.0, 2.0)
-    return call.but(scale=Scale(float(call_rng(call, "scale").choice(options)), call.scale.placement))
+    return call.but(scale=float(call_rng(call, "scale").choice(options)))
 
 
 @claim(
@@ -49,10 +49,10 @@ def _other_scale(call: AttentionCall) -> AttentionCall:
 def scale(call: AttentionCall) -> Trials:
     yield Trial(call)
     doubled = 2.0 * call.query
-    if call.scale.value is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
+    if call.scale is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
         return None
     # The same scores from twice the query and half the scale; the query gradient halves with the scale.
-    other = call.but(query=doubled, scale=Scale(call.scale.value / 2, call.scale.placement))
+    other = call.but(query=doubled, scale=call.scale / 2)
     yield Trial(other, against=call, tensors=("output", "grad_key", "grad_value"))
     return None
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from attnspec.certify.properties.agree import agree
+from attnspec.certify.properties.model import Bench, Outcome, Property
 
 from attnspec.certify.campaign.parts import Parts, default_parts
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import MissingDevice, UsageError
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
-from attnspec.certify.properties.agree import agree
-from attnspec.certify.properties.model import Bench, Outcome, Property
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation, Subject
 from attnspec.pyspec import AttentionCall, Ledger

@@ -400,7 +400,7 @@ def test_a_bilinear_call_reduces_exactly_and_keeps_its_scale_as_a_number() -> No
     found = reduce_to_dot(call)
     assert found.exact
     assert found.rounded == 0
-    assert found.call.scale.value == call.scale_value
+    assert found.call.scale == call.scale_value
     assert type(found.call) is AttentionCall
     ours = evaluate(ExactDomain(), call, with_lse=False)
     reduced = evaluate(ExactDomain(), found.call, with_lse=False)
