@@ -42,7 +42,9 @@ def certified(request: pytest.FixtureRequest, certify: Certify, tmp_path: Path) 
 
 
 def test_the_published_schema_is_the_generated_one() -> None:
-    published = files("attnspec.certify").joinpath("evidence/schema/certificate.schema.json").read_text(encoding="utf-8")
+    published = (
+        files("attnspec.certify").joinpath("evidence/schema/certificate.schema.json").read_text(encoding="utf-8")
+    )
     assert json.loads(published) == schema(), "regenerate it: python -m attnspec.certify.evidence.certificate"
 
 
