@@ -24,7 +24,7 @@ enclosures, judgements, traces), handover/ (manifests, and calls handed to other
 that no verdict rests on). Nothing here needs torch or hypothesis.
 """
 
-from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Layout, Scale, Visibility, make_call
+from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Layout, Visibility, make_call
 from attnspec.pyspec.calls.json import call_from_json, call_to_json
 from attnspec.pyspec.calls.masks.compiler import compile_visibility
 from attnspec.pyspec.evaluate import TENSORS, evaluate, evaluate_jvp
@@ -42,7 +42,6 @@ __all__ = [
     "Layout",
     "Ledger",
     "Oracle",
-    "Scale",
     "Visibility",
     "bounds",
     "call_from_json",

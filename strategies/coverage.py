@@ -31,7 +31,7 @@ def _traits(call: AttentionCall) -> Iterator[tuple[str, bool]]:
     yield "key width mod 8 ≠ 0", a.key_width % 8 != 0
     yield "query heads ≠ key heads", a.query_heads != a.key_heads
     yield "unused key head", len(set(call.head_map)) < a.key_heads
-    yield "scale given", call.scale.value is not None
+    yield "scale given", call.scale is not None
     yield "gradient", call.grad_output is not None
     yield "bias", call.bias is not None
     yield "softcap", call.softcap is not None

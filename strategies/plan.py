@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attnspec.pyspec.calls.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, Axes, Dropout, Layout, Visibility
 from attnspec.pyspec.calls.formats import get_format
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.scale import default_scale
@@ -166,7 +166,7 @@ def build(plan: CallPlan, **origin: str) -> AttentionCall:
         visibility=Visibility(visibility.mask, visibility.query_valid),
         head_map=plan.head_map,
         bias=bias,
-        scale=Scale(plan.scale),
+        scale=plan.scale,
         dropout=_dropout(plan, rng("dropout")) if plan.dropout != "none" else None,
         grad_output=grad,
         encoding=plan.encoding,

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnspec.certify.properties import Bench, registered
-from attnspec.certify.properties.surgery import plain_encoding, with_mask
+from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
-from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.cut import told_explicitly
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 from attnspec.strategies import PROFILES, Features, call_at, small
@@ -84,7 +85,7 @@ def _last_key_dropped(call: AttentionCall) -> AttentionCall:
 
 
 def _scale_twice(call: AttentionCall) -> AttentionCall:
-    return call.but(scale=Scale(call.scale_value * call.scale_value))
+    return call.but(scale=call.scale_value * call.scale_value)
 
 
 def _bias_dropped(call: AttentionCall) -> AttentionCall:
@@ -99,7 +100,7 @@ def _head_map_modulo(call: AttentionCall) -> AttentionCall:
 def _first_mask_row(call: AttentionCall) -> AttentionCall:
     if call.axes.queries == 0:
         return call
-    return with_mask(plain_encoding(call), np.repeat(call.visible[:, :, :1], call.axes.queries, axis=2))
+    return with_mask(told_explicitly(call), np.repeat(call.visible[:, :, :1], call.axes.queries, axis=2))
 
 
 def _scaled(name: str, factor: float) -> OnTensors:

@@ -73,8 +73,8 @@ def torch_program(call: AttentionCall, imports: str, invocation: Any, device: st
         arguments.append("attn_mask=mask")
     elif call.encoding == "causal_flag":
         arguments.append("is_causal=True")
-    if call.scale.value is not None:
-        arguments.append(f"scale={call.scale.value!r}")
+    if call.scale is not None:
+        arguments.append(f"scale={call.scale!r}")
     if call.softcap is not None:
         arguments.append(f"softcap={call.softcap!r}")
     if call.sink is not None:

@@ -8,7 +8,7 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import agree, compare, expected_tensors, observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import over_several_tiles, with_mask
-from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.evaluate import evaluate
@@ -45,7 +45,7 @@ def _witness(call: AttentionCall) -> AttentionCall | None:
     cancelling = call.dtype in LOW and call.grad_output is not None and rng.random() < 0.4
     call = over_several_tiles(call, queries=True) if cancelling else call
     plain = call.but(
-        scale=Scale(0.25, call.scale.placement),
+        scale=0.25,
         dropout=None,
         bias=None,
         encoding="bool" if call.encoding != "additive" else "additive",

@@ -11,7 +11,7 @@ from attnspec.certify.properties.explain import dot_scores, explained, output_of
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.wrong_scales import wrong_multipliers
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.pyspec import AttentionCall, CallError, Oracle, Scale
+from attnspec.pyspec import AttentionCall, CallError, Oracle
 from attnspec.pyspec.calls.errors import FamilyError
 from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
@@ -51,8 +51,8 @@ def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
         )
     else:
         family = Cosine("zero")
-    if call.scale.value is None and name != "bilinear":
-        call = call.but(scale=Scale(float(rng.choice([1.0, 4.0])), call.scale.placement))
+    if call.scale is None and name != "bilinear":
+        call = call.but(scale=float(rng.choice([1.0, 4.0])))
     try:
         return call.but(score=family)
     except FamilyError:
@@ -198,12 +198,12 @@ def _declared_scale(call: AttentionCall) -> AttentionCall | None:
     except CallError:
         return None
     value = float(rng.choice(_DECLARED)) if rng.random() < 0.75 else None
-    return call.but(scale=Scale(value, call.scale.placement))
+    return call.but(scale=value)
 
 
 def _scale_gate(call: AttentionCall, bench: Bench) -> Outcome:
-    if call.scale.value is not None and not bench.subject.capabilities.any_scale:
-        call = call.but(scale=Scale(None, call.scale.placement))
+    if call.scale is not None and not bench.subject.capabilities.any_scale:
+        call = call.but(scale=None)
     outcome = agree(call, bench)
     if not outcome.refuted or outcome.broken is not None:
         return outcome
@@ -224,12 +224,12 @@ def _gaps(call: AttentionCall) -> AttentionCall | None:
     query, key = np.zeros_like(call.query), np.zeros_like(call.key)
     query[..., 0] = rng.integers(1, 3, query.shape[:-1])
     key[..., 0] = rng.integers(0, 5, key.shape[:-1])
-    return call.but(query=query, key=key, scale=Scale(1.0, call.scale.placement), dropout=None)
+    return call.but(query=query, key=key, scale=1.0, dropout=None)
 
 
 def _is_softmax(call: AttentionCall, bench: Bench) -> Outcome:
     if not bench.subject.capabilities.any_scale:
-        call = call.but(scale=Scale(None, call.scale.placement))
+        call = call.but(scale=None)
     outcome = agree(call, bench, tensors=("output", "lse"))
     if not outcome.refuted or outcome.broken is not None:
         return outcome

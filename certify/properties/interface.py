@@ -9,10 +9,11 @@ import numpy as np
 from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import agree, expected_tensors, joined, observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
-from attnspec.certify.properties.surgery import plain_encoding, with_least_mask
+from attnspec.certify.properties.surgery import with_least_mask
 from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
 from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
+from attnspec.pyspec.calls.cut import told_explicitly
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.heads import grouped
 
@@ -73,7 +74,7 @@ def _grouped(call: AttentionCall) -> AttentionCall | None:
         return x if x.shape[1] == 1 else x[:, pick]
 
     v = call.visibility
-    return plain_encoding(call).but(
+    return told_explicitly(call).but(
         query=call.query[:, pick],
         grad_output=None if call.grad_output is None else call.grad_output[:, pick],
         bias=None if call.bias is None else spread(call.bias),
@@ -138,7 +139,7 @@ def _zero(call: AttentionCall) -> AttentionCall | None:
     number = call.origin.get("index", "")
     turn = int(number) if number.isdecimal() else int(call_rng(call, "zero").integers(len(ZEROED)))
     axis = ZEROED[turn % len(ZEROED)]
-    call = plain_encoding(call)
+    call = told_explicitly(call)
     v, g = call.visibility, call.grad_output
     none = slice(0, 0)
 

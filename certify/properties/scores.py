@@ -8,7 +8,7 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import agree, joined
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
-from attnspec.pyspec import AttentionCall, Scale, Visibility
+from attnspec.pyspec import AttentionCall, Visibility
 from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 
@@ -27,16 +27,16 @@ def _shifted(call: AttentionCall, bench: Bench) -> Outcome:
 
 def _other_scale(call: AttentionCall) -> AttentionCall:
     options = (0.5, 1.0, 0.0625, -0.5, 0.0, 2.0)
-    return call.but(scale=Scale(float(call_rng(call, "scale").choice(options)), call.scale.placement))
+    return call.but(scale=float(call_rng(call, "scale").choice(options)))
 
 
 def _scale(call: AttentionCall, bench: Bench) -> Outcome:
     direct = agree(call, bench)
     doubled = 2.0 * call.query
-    if call.scale.value is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
+    if call.scale is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
         return direct
     # The same scores from twice the query and half the scale; the query gradient halves with the scale.
-    other = call.but(query=doubled, scale=Scale(call.scale.value / 2, call.scale.placement))
+    other = call.but(query=doubled, scale=call.scale / 2)
     moved = agree(other, bench, tensors=("output", "grad_key", "grad_value"), against=call)
     return joined(direct, moved)
 

@@ -227,5 +227,5 @@ def _torch_sampled(call: AttentionCall, own: OwnDropout, query: Any, key: Any, v
             attn_mask=mask,
             dropout_p=own.probability,
             is_causal=call.encoding == "causal_flag",
-            scale=call.scale.value,
+            scale=call.scale,
         )

@@ -82,7 +82,7 @@ class FunctionSubject:
             options = {
                 "attn_mask": mask,
                 "is_causal": call.encoding == "causal_flag",
-                "scale": call.scale.value,
+                "scale": call.scale,
                 "enable_gqa": call.axes.query_heads != call.axes.key_heads,
                 "softcap": call.softcap,
                 "sink": sink,

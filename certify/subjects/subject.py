@@ -144,7 +144,7 @@ def uncovered(subject: Subject, call: AttentionCall) -> str | None:
         (call.dropout is not None and not c.dropout_multiplier, "a realised dropout multiplier"),
         (a.any_zero and not c.zero_sizes, "zero sizes"),
         (bool((~visible.any(-1)).any()) and not c.empty_rows, "empty rows"),
-        (call.scale.value is not None and not c.any_scale, "a scale other than the default"),
+        (call.scale is not None and not c.any_scale, "a scale other than the default"),
         (call.softcap is not None and not c.softcap, "softcap"),
         (call.sink is not None and not c.sink, "an attention sink"),
         (

@@ -148,7 +148,7 @@ class TorchSdpa:
                     value,
                     attn_mask=mask,
                     is_causal=call.encoding == "causal_flag",
-                    scale=call.scale.value,
+                    scale=call.scale,
                     enable_gqa=call.axes.query_heads != call.axes.key_heads,
                 )
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from attnspec.pyspec.calls.call import AttentionCall, Backend, CallError, Dropout, Layout, Scale, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, Backend, CallError, Dropout, Layout, OwnDropout, Visibility
+from attnspec.pyspec.calls.features import PARTS, Part, stored
 from attnspec.pyspec.calls.formats import from_hex, to_hex
+from attnspec.pyspec.calls.score import FAMILY_KINDS, Family
 
-FORMAT = "attnspec.call/1"
+FORMAT = "attnspec.call/2"
+_OLD_FORMATS = ("attnspec.call/1",)
+_POLARITY = "true_means_visible"
 
 
 class Floats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,65 +35,119 @@ class Bits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digits: str
 
 
-class WireVisibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    mask: Bits
-    query_valid: Bits | None
-    empty_rows: str
-    polarity: str = "true_means_visible"
+def call_to_json(call: AttentionCall) -> str:
+    """The call as an indented JSON document, of the parts that it has."""
+    document: dict[str, Any] = {"format": FORMAT}
+    for part, value in stored(call):
+        root, _, leaf = part.path.partition(".")
+        written = _written(call.dtype, part.kind, value)
+        if leaf:
+            document.setdefault(root, {})[leaf] = written
+        else:
+            document[root] = written
+    document["visibility"]["polarity"] = _POLARITY
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
 
 
-class WireScale(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    value: str | None
-    placement: str
+def _written(dtype: str, kind: str, value: Any) -> Any:
+    if kind in ("numbers", "reals"):
+        return _floats(dtype if kind == "numbers" else "float64", value)
+    if kind == "bits":
+        return Bits(list(value.shape), "".join("01"[int(x)] for x in value.ravel()))
+    return float(value).hex() if kind == "number" else value
 
 
-class WireDropout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    probability: str
-    multiplier: Floats
-    training: bool
-    location: str
-    returned_weights: str
-
-
-class WireCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The JSON document of one call. What came later has a default and is left out where it is not used."""
-
-    format: str
-    dtype: str
-    query: Floats
-    key: Floats
-    value: Floats
-    visibility: WireVisibility
-    head_map: list[int]
-    bias: Floats | None
-    scale: WireScale
-    dropout: WireDropout | None
-    grad_output: Floats | None
-    encoding: str
-    layout: dict[str, str]
-    ledger: str | None
-    backend: dict[str, str]
-    origin: dict[str, str]
-    softcap: str | None = None
-    sink: Floats | None = None
-
-
-def _floats(dtype: str, a: np.ndarray | None) -> Floats | None:
-    if a is None:
-        return None
+def _floats(dtype: str, a: np.ndarray) -> Floats:
     words = to_hex(dtype, a)
     width = max(a.shape[-1], 1)
     rows = [" ".join(words[i : i + width]) for i in range(0, len(words), width)]
     return Floats(list(a.shape), dtype, "\n".join(rows))
 
 
-def _bits(a: np.ndarray | None) -> Bits | None:
-    return None if a is None else Bits(list(a.shape), "".join("01"[int(x)] for x in a.ravel()))
+def call_from_json(text: str | bytes) -> AttentionCall:
+    """The call in a JSON document; a CallError names the field that is wrong."""
+    try:
+        document = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CallError(f"not an attnspec call: {error}") from error
+    found = document.pop("format", None)
+    if found in _OLD_FORMATS:
+        raise CallError(f"format = {found!r}: written by an older version: run the certify command again")
+    if found != FORMAT:
+        raise CallError(f"format = {found!r}: this version reads {FORMAT!r}")
+    visibility = document.get("visibility")
+    polarity = visibility.pop("polarity", None) if isinstance(visibility, dict) else None
+    if polarity != _POLARITY:
+        raise CallError(f"visibility.polarity = {polarity!r}: expected {_POLARITY!r}")
+    given = {name: _root(name, value) for name, value in document.items()}
+    for field in fields(AttentionCall):
+        if field.name not in given and field.default is MISSING and field.default_factory is MISSING:
+            raise CallError(f"{field.name}: missing")
+    return AttentionCall(**given)
 
 
-def _array(field: str, f: Floats | None) -> np.ndarray | None:
-    if f is None:
-        return None
+def _root(name: str, written: Any) -> Any:
+    """A field of the call from what is written of it."""
+    parts = {part.path: part for part in PARTS if part.root == name}
+    if not parts:
+        raise CallError(f"{name}: no field of a call")
+    if name in parts:
+        return _read(parts[name], written)
+    if not isinstance(written, dict):
+        raise CallError(f"{name} = {written!r}: expected an object")
+    leaves = {}
+    for leaf, value in written.items():
+        if f"{name}.{leaf}" not in parts:
+            raise CallError(f"{name}.{leaf}: no field of a call")
+        leaves[leaf] = _read(parts[f"{name}.{leaf}"], value)
+    try:
+        return _RECORDS[name](**leaves)
+    except TypeError as error:
+        raise CallError(f"{name}: {error}") from error
+
+
+def _family(name: str = "dot", **parameters: Any) -> Family:
+    if name not in FAMILY_KINDS:
+        raise CallError(f"score.name = {name!r}: expected one of {', '.join(FAMILY_KINDS)}")
+    return FAMILY_KINDS[name](**parameters)
+
+
+_RECORDS: Mapping[str, Callable[..., Any]] = {
+    "visibility": Visibility,
+    "dropout": Dropout,
+    "own_dropout": OwnDropout,
+    "layout": Layout,
+    "backend": Backend,
+    "score": _family,
+}
+_WRITTEN_AS: Mapping[str, Any] = {
+    "numbers": Floats,
+    "reals": Floats,
+    "bits": Bits,
+    "number": str,
+    "whole": int,
+    "switch": bool,
+    "name": str,
+    "heads": list[int],
+    "labels": dict[str, str],
+}
+
+
+def _read(part: Part, written: Any) -> Any:
+    try:
+        value = msgspec.convert(written, type=_WRITTEN_AS[part.kind])
+    except msgspec.ValidationError as error:
+        raise CallError(f"{part.path}: {error}") from error
+    if isinstance(value, Floats):
+        return _array(part.path, value)
+    if isinstance(value, Bits):
+        return _bool_array(part.path, value)
+    if part.kind == "number":
+        return _number(part.path, value)
+    return tuple(value) if part.kind == "heads" else value
+
+
+def _array(field: str, f: Floats) -> np.ndarray:
     try:
         if any(n < 0 for n in f.shape):
             raise ValueError(f"shape {f.shape} has a negative length")
@@ -96,9 +156,7 @@ def _array(field: str, f: Floats | None) -> np.ndarray | None:
         raise CallError(f"{field}: {error}") from error
 
 
-def _bool_array(field: str, b: Bits | None) -> np.ndarray | None:
-    if b is None:
-        return None
+def _bool_array(field: str, b: Bits) -> np.ndarray:
     # math.prod, since numpy's product wraps around.
     if any(n < 0 for n in b.shape) or len(b.digits) != math.prod(b.shape) or set(b.digits) - {"0", "1"}:
         raise CallError(f"{field}: expected {math.prod(b.shape)} digits 0 or 1 for shape {b.shape}")
@@ -108,94 +166,8 @@ def _bool_array(field: str, b: Bits | None) -> np.ndarray | None:
         raise CallError(f"{field}: shape {b.shape}: {error}") from error
 
 
-def _number(field: str, text: str | None) -> float | None:
-    if text is None:
-        return None
+def _number(field: str, text: str) -> float:
     try:
         return float.fromhex(text)
     except (ValueError, OverflowError) as error:
         raise CallError(f"{field} = {text!r}: expected a hexadecimal float such as 0x1.8p+0") from error
-
-
-def _wire(call: AttentionCall) -> WireCall:
-    v, d = call.visibility, call.dropout
-    tensors: dict[str, Any] = {n: _floats(call.dtype, getattr(call, n)) for n in ("query", "key", "value")}
-    mask = _bits(v.mask)
-    assert mask is not None
-    dropout = None
-    if d is not None:
-        multiplier = _floats("float64", d.multiplier)
-        assert multiplier is not None
-        dropout = WireDropout(float(d.probability).hex(), multiplier, d.training, d.location, d.returned_weights)
-    return WireCall(
-        format=FORMAT,
-        dtype=call.dtype,
-        visibility=WireVisibility(mask, _bits(v.query_valid), v.empty_rows),
-        head_map=list(call.head_map),
-        bias=_floats(call.dtype, call.bias),
-        scale=WireScale(None if call.scale.value is None else call.scale.value.hex(), call.scale.placement),
-        dropout=dropout,
-        grad_output=_floats(call.dtype, call.grad_output),
-        encoding=call.encoding,
-        layout={n: getattr(call.layout, n) for n in ("query", "key", "value", "mask")},
-        ledger=call.ledger,
-        backend={n: getattr(call.backend, n) for n in ("requested", "observed", "materialised_weights")},
-        origin=dict(call.origin),
-        softcap=None if call.softcap is None else float(call.softcap).hex(),
-        sink=_floats(call.dtype, call.sink),
-        **tensors,
-    )
-
-
-def call_to_json(call: AttentionCall) -> str:
-    """The call as an indented JSON document."""
-    return msgspec.json.format(msgspec.json.encode(_wire(call)), indent=1).decode()
-
-
-def _record(field: str, kind: type, given: dict[str, str]) -> Any:
-    try:
-        return kind(**given)
-    except TypeError as error:
-        raise CallError(f"{field}: {error}") from error
-
-
-def call_from_json(text: str | bytes) -> AttentionCall:
-    """The call in a JSON document; a CallError names the field that is wrong."""
-    try:
-        wire = msgspec.json.decode(text, type=WireCall)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CallError(f"not an attnspec call: {error}") from error
-    if wire.format != FORMAT:
-        raise CallError(f"format = {wire.format!r}: this version reads {FORMAT!r}")
-    if wire.visibility.polarity != "true_means_visible":
-        raise CallError(f"visibility.polarity = {wire.visibility.polarity!r}: expected 'true_means_visible'")
-    mask = _bool_array("visibility.mask", wire.visibility.mask)
-    assert mask is not None
-    dropout = None
-    if wire.dropout is not None:
-        w = wire.dropout
-        p, z = _number("dropout.probability", w.probability), _array("dropout.multiplier", w.multiplier)
-        assert p is not None
-        assert z is not None
-        dropout = Dropout(p, z, w.training, w.location, w.returned_weights)
-    tensors: dict[str, Any] = {
-        n: _array(n, getattr(wire, n)) for n in ("query", "key", "value", "bias", "grad_output", "sink")
-    }
-    return AttentionCall(
-        dtype=wire.dtype,
-        visibility=Visibility(
-            mask,
-            _bool_array("visibility.query_valid", wire.visibility.query_valid),
-            wire.visibility.empty_rows,
-        ),
-        head_map=tuple(wire.head_map),
-        scale=Scale(_number("scale.value", wire.scale.value), wire.scale.placement),
-        dropout=dropout,
-        encoding=wire.encoding,
-        layout=_record("layout", Layout, wire.layout),
-        ledger=wire.ledger,
-        backend=_record("backend", Backend, wire.backend),
-        origin=wire.origin,
-        softcap=_number("softcap", wire.softcap),
-        **tensors,
-    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.calls.call import AttentionCall, Backend, CallError, Dropout, Scale, Visibility
+from attnspec.pyspec.calls.call import AttentionCall, Backend, CallError, Dropout, Visibility
 from attnspec.pyspec.calls.masks.compiler import mask_digest
 from attnspec.pyspec.calls.masks.handoff import CAUSAL_FAMILY, POLARITY
 from attnspec.pyspec.handover.manifest import ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
@@ -197,9 +197,7 @@ def _call(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attentio
     numbers = {k: np.array(a, dtype=np.float64) for k, a in arrays.items() if k not in ("visible", "query_valid")}
     drop = None
     if _drops(root):
-        drop = Dropout(
-            dropout["p"], numbers["dropout_multiplier"], True, "after_softmax", WEIGHTS[dropout["returned_weights"]]
-        )
+        drop = Dropout(dropout["p"], numbers["dropout_multiplier"], True, WEIGHTS[dropout["returned_weights"]])
     kind = "causal_flag" if backend["is_causal"] else backend["external_mask_kind"]
     try:
         return AttentionCall(
@@ -214,7 +212,7 @@ def _call(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attentio
             ),
             head_map=tuple(root["tensors"]["head_map"]),
             bias=numbers.get("bias"),
-            scale=Scale(None if alpha == default_scale(n["Dk"]) else alpha),
+            scale=None if alpha == default_scale(n["Dk"]) else alpha,
             dropout=drop,
             grad_output=numbers.get("grad_output"),
             encoding=kind,

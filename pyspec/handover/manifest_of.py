@@ -59,7 +59,7 @@ def manifest_of(call: AttentionCall, ledger: Ledger | None = None, **facts: Any)
             "effective_logit_multiplier": call.scale_value,
             "scale_application_count": 1,
             "scale_width": a.key_width,
-            "scale_override": None if call.scale.value is None else "given by the call",
+            "scale_override": None if call.scale is None else "given by the call",
         },
         "numerical": numerics,
         "dropout": {

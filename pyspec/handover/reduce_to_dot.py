@@ -8,7 +8,7 @@ from math import isqrt
 
 import numpy as np
 
-from attnspec.pyspec.calls.call import AttentionCall, Scale
+from attnspec.pyspec.calls.call import AttentionCall
 from attnspec.pyspec.calls.errors import FamilyError
 from attnspec.pyspec.calls.formats import is_representable, round_to
 from attnspec.pyspec.calls.score import Bilinear, Cosine, Dot
@@ -55,7 +55,7 @@ def reduce_to_dot(call: AttentionCall, *, rounding: str = "refuse") -> Reduction
     for name, exact in moved.items():
         fields[name], lost = _as_floats(name, exact, call.dtype, family.name, rounding)
         count += lost
-    changed = plain.but(**fields, scale=Scale(call.scale_value, call.scale.placement))
+    changed = plain.but(**fields, scale=call.scale_value)
     return Reduction(changed, family.name, count == 0, count)
 
 

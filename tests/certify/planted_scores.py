@@ -11,7 +11,7 @@ from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.certify.subjects.subject import Observation
-from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.dropout import multiplier
@@ -78,12 +78,12 @@ def drawn(call: AttentionCall, *, salt: int = 0) -> np.ndarray:
 
 def scaled(change: Callable[[AttentionCall], float]) -> Kernel:
     """The scale replaced by another number."""
-    return lambda call: right(call.but(scale=Scale(float(change(call)))))
+    return lambda call: right(call.but(scale=float(change(call))))
 
 
 def model_width_scale(call: AttentionCall) -> float:
     a = call.axes
-    return float((a.query_heads * a.key_width) ** -0.5) if call.scale.value is None else call.scale_value
+    return float((a.query_heads * a.key_width) ** -0.5) if call.scale is None else call.scale_value
 
 
 def with_scores(change: Callable[[Family, int, np.ndarray, np.ndarray], tuple[np.ndarray, Pullback]]) -> Kernel:
@@ -262,7 +262,7 @@ PLANTED = (
         "default on top",
         "scale-gate",
         "default scale on top of the one given",
-        scaled(lambda c: c.scale_value * (1.0 if c.scale.value is None else c.axes.key_width**-0.5)),
+        scaled(lambda c: c.scale_value * (1.0 if c.scale is None else c.axes.key_width**-0.5)),
     ),
     PlantedScore(
         "given scale not read",

@@ -10,14 +10,14 @@ import numpy as np
 from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
-from attnspec.pyspec import AttentionCall, Ledger, Scale
+from attnspec.pyspec import AttentionCall, Ledger
 
 Change = Callable[[AttentionCall], AttentionCall]
 
 # The first stage at which each goes wrong, by the bug's name.
 WRONG_FROM: dict[str, tuple[str, Change]] = {
     "query_doubled": ("dot", lambda call: call.but(query=2.0 * call.query)),
-    "scale_twice": ("scaled", lambda call: call.but(scale=Scale(call.scale_value**2))),
+    "scale_twice": ("scaled", lambda call: call.but(scale=call.scale_value**2)),
     "softcap_lost": ("capped", lambda call: call.but(softcap=None)),
     "bias_lost": ("biased", lambda call: call if call.bias is None else call.but(bias=0.0 * call.bias)),
     "polarity_flipped": ("weights", lambda call: with_mask(call, ~call.visible)),

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.properties.surgery import plain_encoding, with_mask
+from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger, Visibility
 from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.cut import told_explicitly
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _sentinel(size: float) -> Callable[[AttentionCall], AttentionCall]:
         row = call.visible.any(axis=-1, keepdims=True)
         bias = np.zeros((1, 1, 1, 1)) if call.bias is None else call.bias
         lowered = np.where(call.visible, bias, bias - size)
-        kept = plain_encoding(call).but(dtype="float64", bias=lowered, encoding="additive")
+        kept = told_explicitly(call).but(dtype="float64", bias=lowered, encoding="additive")
         return kept.but(visibility=Visibility(np.broadcast_to(row, call.score_shape).copy()))
 
     return penalised

@@ -12,11 +12,11 @@ import torch
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import Bench, Outcome, registered
 from attnspec.certify.properties.contract import faults
-from attnspec.certify.properties.surgery import squeezed
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject
 from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import CallError
+from attnspec.pyspec.calls.cut import compact
 from attnspec.pyspec.heads import grouped
 from attnspec.strategies import PROFILES, call_at, small
 
@@ -117,7 +117,7 @@ def test_torch_stores_an_array_of_another_type_in_its_own() -> None:
 def test_a_squeezed_mask_says_the_same_in_the_least_shape(shape: tuple[int, ...]) -> None:
     mask = np.random.default_rng(0).random(shape) < 0.5
     whole = np.broadcast_to(mask, (2, 3, 3, 4))
-    least = squeezed(whole)
+    least = compact(whole)
     assert np.array_equal(np.broadcast_to(least, whole.shape), whole)
     assert all(n <= m for n, m in zip(least.shape, shape, strict=True))
 

@@ -94,7 +94,7 @@ class ZooSubject:
             told = spoken(call, words, mask)
             watch("attn_mask", told["attn_mask"])
             out, lse = attention(
-                query, shared(key), value, multiplier=multiplier, return_lse=True, scale=call.scale.value,
+                query, shared(key), value, multiplier=multiplier, return_lse=True, scale=call.scale,
                 softcap=call.softcap, tile=TILE, bugs=self.bugs, **told, **heads(call),
             )  # fmt: skip
             if out.requires_grad:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnspec.pyspec import AttentionCall, Scale, call_from_json, call_to_json
+from attnspec.pyspec import AttentionCall, call_from_json, call_to_json
 from attnspec.pyspec.calls.fingerprint import fingerprint
 from attnspec.strategies import Features, call_at
 
@@ -28,7 +28,7 @@ def test_a_zero_of_the_other_sign_is_another_call() -> None:
 
 
 def test_numbers_of_numpy_count_as_the_floats_they_are() -> None:
-    plain, odd = (CALLS[0].but(scale=Scale(x)) for x in (0.5, np.float64(0.5)))
+    plain, odd = (CALLS[0].but(scale=x) for x in (0.5, np.float64(0.5)))
     assert fingerprint(plain) == fingerprint(odd)
 
 

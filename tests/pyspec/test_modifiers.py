@@ -271,7 +271,7 @@ def test_json_carries_both_and_older_documents_stay_as_they_were() -> None:
         ({"softcap": float("inf")}, "softcap = inf"),
         ({"softcap": 5}, "softcap = 5: expected a finite float"),
         ({"sink": np.zeros(3)}, r"sink has shape \[3\]: expected \[4\]"),
-        ({"sink": np.full(4, np.inf)}, r"sink\[0\] = inf: expected a finite number"),
+        ({"sink": np.full(4, np.inf)}, r"sink\[0\] = inf: expected a finite value of float64"),
         ({"sink": np.full(4, 0.1), "dtype": "float32"}, "is not a value of float32"),
     ],
 )

@@ -145,7 +145,7 @@ def check_features(features: Features, count: int) -> None:
         assert call.bias is None or features.bias
         assert a.key_width == a.value_width or features.value_width_differs
         assert call.dropout is None or features.dropout_multiplier
-        assert call.scale.value is None or features.any_scale
+        assert call.scale is None or features.any_scale
         assert call.visible.any(axis=-1).all() or features.empty_rows
         assert features.any_head_map or a.query_heads == 0 or call.head_map == grouped(a.query_heads, a.key_heads)
         assert features.any_head_map or features.grouped_heads or a.query_heads == a.key_heads

@@ -9,9 +9,9 @@ import pytest
 
 from attnspec.pyspec import AttentionCall, CallError, evaluate
 from attnspec.pyspec.calls.call import Axes, Layout
+from attnspec.pyspec.calls.cut import CALL_AXES, take, take_heads
 from attnspec.pyspec.domains.float64 import Float64Domain
 from attnspec.strategies import Features, call_at, reduce_call, traits
-from attnspec.strategies.keep import CALL_AXES, keep, keep_heads
 
 Predicate = Callable[[AttentionCall], bool]
 REAL = Features(zero_sizes=False)
@@ -47,7 +47,7 @@ def assert_plain(call: AttentionCall, **sizes: int) -> None:
     assert call.bias is None
     assert call.dropout is None
     assert call.grad_output is None
-    assert call.scale.value is None
+    assert call.scale is None
     assert call.layout == Layout()
     assert call.visible.all()
     assert call.encoding == "none"
@@ -176,7 +176,7 @@ def test_a_mask_is_stored_no_larger_than_it_varies() -> None:
 
 
 def test_layout_and_scale_that_matter_stay() -> None:
-    for call in reduced(lambda c: c.layout.key != "contiguous" and c.scale.value not in (None, 1.0), 2):
+    for call in reduced(lambda c: c.layout.key != "contiguous" and c.scale not in (None, 1.0), 2):
         assert call.layout.query == call.layout.value == call.layout.mask == "contiguous"
         assert call.axes == Axes(1, 1, 1, 1, 1, 1, 1)
 
@@ -194,7 +194,7 @@ def loses_the_last_key(call: AttentionCall) -> bool:
         return False
     domain = Float64Domain()
     right = domain.lower(evaluate(domain, call.but(grad_output=None))["output"])
-    shorter = keep(call.but(grad_output=None), "keys", range(call.axes.keys - 1))
+    shorter = take(call.but(grad_output=None), "keys", range(call.axes.keys - 1))
     wrong = domain.lower(evaluate(domain, shorter)["output"])
     return not np.allclose(right, wrong, rtol=1e-3, atol=1e-30)
 
@@ -224,7 +224,7 @@ def test_no_single_position_can_go(fails: Predicate) -> None:
             n = getattr(call.axes, axis)
             for gone in range(n if n > 1 else 0):
                 try:
-                    smaller = keep(call, axis, [i for i in range(n) if i != gone])
+                    smaller = take(call, axis, [i for i in range(n) if i != gone])
                 except CallError:
                     continue
                 assert not fails(smaller), (axis, gone)
@@ -302,14 +302,14 @@ def test_zero_lengths_stay_and_no_axis_is_emptied() -> None:
     assert seen > 3
 
 
-def test_keep_cuts_every_field_along_its_own_axis() -> None:
+def test_take_cuts_every_field_along_its_own_axis() -> None:
     for index in range(120):
         call = call_at(79, index, "smoke", REAL)
         for axis in CALL_AXES:
             n = getattr(call.axes, axis)
             if axis == "key_heads" or call.encoding == "causal_flag":
                 continue
-            part = keep(call, axis, range(0, n, 2))
+            part = take(call, axis, range(0, n, 2))
             position = {"batch": 0, "query_heads": 1, "queries": 2, "keys": 3}.get(axis)
             if position is not None:
                 assert np.array_equal(part.visible, np.take(call.visible, range(0, n, 2), axis=position))
@@ -318,21 +318,21 @@ def test_keep_cuts_every_field_along_its_own_axis() -> None:
             assert getattr(part.axes, axis) == len(range(0, n, 2))
 
 
-def test_keep_makes_a_causal_flag_mean_the_new_lengths() -> None:
+def test_take_makes_a_causal_flag_mean_the_new_lengths() -> None:
     call = next(failing(lambda c: c.encoding == "causal_flag" and min(c.axes.queries, c.axes.keys) > 3, 1))
-    part = keep(keep(call, "keys", [1, 3]), "queries", [2, 0, 3])
+    part = take(take(call, "keys", [1, 3]), "queries", [2, 0, 3])
     assert part.encoding == "causal_flag"
     assert part.visible[0, 0].tolist() == [[True, False], [True, True], [True, True]]
     assert np.array_equal(part.key, call.key[:, :, [1, 3]])
     assert np.array_equal(part.query, call.query[:, :, [2, 0, 3]])
 
 
-def test_keep_heads_drops_unread_key_heads_and_refuses_to_drop_read_ones() -> None:
+def test_take_heads_drops_unread_key_heads_and_refuses_to_drop_read_ones() -> None:
     call = next(failing(lambda c: len(set(c.head_map)) > 1, 1))
-    one = keep_heads(call, [call.axes.query_heads - 1])
+    one = take_heads(call, [call.axes.query_heads - 1])
     assert (one.axes.query_heads, one.axes.key_heads, one.head_map) == (1, 1, (0,))
     assert np.array_equal(one.key[:, 0], call.key[:, call.head_map[-1]])
     with pytest.raises(CallError, match="head_map"):
-        keep(call, "key_heads", [call.head_map[0]])
+        take(call, "key_heads", [call.head_map[0]])
     with pytest.raises(ValueError, match="axis = 'colour': expected one of batch"):
-        keep(call, "colour", [0])
+        take(call, "colour", [0])

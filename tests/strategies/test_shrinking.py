@@ -40,7 +40,7 @@ def assert_plain(call: AttentionCall, **sizes: int) -> None:
     assert not call.value.any()
     assert call.bias is None
     assert call.dropout is None
-    assert call.scale.value is None
+    assert call.scale is None
     assert call.layout.query == call.layout.key == call.layout.value == call.layout.mask == "contiguous"
 
 

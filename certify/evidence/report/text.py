@@ -119,8 +119,8 @@ def shape_line(call: AttentionCall) -> str:
         f"widths {a.key_width}/{a.value_width}",
         f"mask {call.encoding}",
     ]
-    if call.scale.value is not None:
-        parts.append(f"scale {decimal(call.scale.value)}")
+    if call.scale is not None:
+        parts.append(f"scale {decimal(call.scale)}")
     if call.softcap is not None:
         parts.append(f"softcap {decimal(call.softcap)}")
     layouts = {n: getattr(call.layout, n) for n in ("query", "key", "value", "mask")}
