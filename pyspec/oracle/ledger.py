@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from attnspec.pyspec.calls.formats import FORMATS, Format, get_format
 from attnspec.pyspec.domain import STAGES
 
-FINAL_STAGES = ("output", "grad_query", "grad_key", "grad_value", "grad_bias")
+FINAL_STAGES = ("output", "grad_query", "grad_key", "grad_value", "grad_bias", "grad_slopes")
 
 
 @dataclass(frozen=True)
