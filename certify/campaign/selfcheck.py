@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.trials import Held, check, registered
@@ -20,6 +19,7 @@ from attnspec.pyspec.calls.cut import told_explicitly
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 from attnspec.strategies import PROFILES, Features, call_at, small
+from attnspec.strategies.derived import with_mask
 
 CASES = 40
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.run import GRADIENTS
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
+from attnspec.strategies.derived import call_rng
 
 # The claims that compare every output with its exact value catch the most: they get this many times the cases.
 SHARE = 3.0

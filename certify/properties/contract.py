@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import over_several_tiles, with_mask
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import Refused, SameBits
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.heads import is_grouped
+from attnspec.strategies.derived import call_rng, over_several_tiles, with_mask
 
 
 def _rounding(call: AttentionCall) -> AttentionCall:

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import whole_bias, with_mask
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of
 from attnspec.certify.trials.expectations import Moved, Values, zeros
 from attnspec.certify.trials.trial import Trial
@@ -19,6 +18,7 @@ from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.domains import Float64Domain
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.evaluate import lift_call
+from attnspec.strategies.derived import call_rng, whole_bias, with_mask
 
 
 def dropped(call: AttentionCall) -> AttentionCall:

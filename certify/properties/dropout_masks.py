@@ -15,7 +15,7 @@ import numpy as np
 
 from attnspec.certify.properties.dropout import dropped
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors
 from attnspec.certify.trials.expectations import Moved
 from attnspec.certify.trials.outcome import Failure
@@ -25,6 +25,7 @@ from attnspec.pyspec import AttentionCall, Dropout, Judgement, Layout, Visibilit
 from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.oracle.counts import count_interval
+from attnspec.strategies.derived import call_rng
 
 # A right subject fails one check of chance at most this often.
 FALSE_ALARM = Fraction(1, 10**9)

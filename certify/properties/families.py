@@ -11,7 +11,7 @@ from attnspec.certify.properties.agreement import SHARE
 from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.wrong_scales import wrong_multipliers
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.certify.trials.claim import Trials, call_rng, claim, without_modifiers
+from attnspec.certify.trials.claim import Trials, claim, without_modifiers
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of, softmax_weights
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError
@@ -20,6 +20,7 @@ from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
 from attnspec.pyspec.handover.reduce_to_dot import reduce_to_dot
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
+from attnspec.strategies.derived import call_rng
 
 FORWARD_AND_KEYS = ("output", "lse", "grad_key", "grad_value")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import whole_bias, with_least_mask
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import Total
 from attnspec.certify.trials.run import expected_tensors
 from attnspec.certify.trials.trial import Trial
@@ -15,6 +14,7 @@ from attnspec.pyspec import AttentionCall, evaluate_jvp
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
+from attnspec.strategies.derived import call_rng, whole_bias, with_least_mask
 
 
 @claim(

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import with_least_mask
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import InputsUnchanged, ReturnedAs
 from attnspec.certify.trials.trial import Trial
-from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout, Visibility
+from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout
 from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
-from attnspec.pyspec.calls.cut import told_explicitly
+from attnspec.pyspec.calls.cut import take, told_explicitly
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.heads import grouped
+from attnspec.strategies.derived import call_rng, with_least_mask
 
 
 @claim(
@@ -73,18 +73,7 @@ def _grouped(call: AttentionCall) -> AttentionCall | None:
     if pick is None:
         return None
 
-    def spread(x: np.ndarray) -> np.ndarray:
-        return x if x.shape[1] == 1 else x[:, pick]
-
-    v = call.visibility
-    return told_explicitly(call).but(
-        query=call.query[:, pick],
-        grad_output=None if call.grad_output is None else call.grad_output[:, pick],
-        bias=None if call.bias is None else spread(call.bias),
-        visibility=Visibility(spread(v.mask), v.query_valid, v.empty_rows),
-        dropout=None if call.dropout is None else replace(call.dropout, multiplier=spread(call.dropout.multiplier)),
-        head_map=grouped(heads, a.key_heads),
-    )
+    return take(told_explicitly(call), "query_heads", pick).but(head_map=grouped(heads, a.key_heads))
 
 
 @claim(
@@ -146,59 +135,17 @@ def dtype_shape_device(call: AttentionCall) -> Trials:
 ZEROED = ("keys", "key_width", "queries", "value_width", "batch")
 
 
-def _zero(call: AttentionCall) -> AttentionCall | None:
-    """One of the sizes becomes zero: calls drawn by number take them in turn."""
-    number = call.origin.get("index", "")
-    turn = int(number) if number.isdecimal() else int(call_rng(call, "zero").integers(len(ZEROED)))
-    axis = ZEROED[turn % len(ZEROED)]
-    call = told_explicitly(call)
-    v, g = call.visibility, call.grad_output
-    none = slice(0, 0)
-
-    def cut(x: np.ndarray | None, at: int) -> np.ndarray | None:
-        if x is None:
-            return None
-        return x if x.shape[at] == 1 and axis != "batch" else np.take(x, np.arange(0), axis=at)
-
-    if axis == "key_width":
-        return call.but(query=call.query[..., none], key=call.key[..., none])
-    if axis == "value_width":
-        return call.but(value=call.value[..., none], grad_output=None if g is None else g[..., none])
-    at = {"batch": 0, "queries": 2, "keys": 3}[axis]
-    mask = cut(v.mask, at)
-    assert mask is not None
-    valid = v.query_valid
-    if valid is not None and axis != "keys":
-        valid = np.take(valid, np.arange(0), axis=0 if axis == "batch" else 1)
-    kv = {"batch": 0, "keys": 2}.get(axis)
-    q = {"batch": 0, "queries": 2}.get(axis)
-    drop = call.dropout
-
-    def shorter(x: np.ndarray, where: int | None) -> np.ndarray:
-        return x if where is None else np.take(x, np.arange(0), axis=where)
-
-    return call.but(
-        query=shorter(call.query, q),
-        key=shorter(call.key, kv),
-        value=shorter(call.value, kv),
-        grad_output=None if g is None else shorter(g, q),
-        bias=cut(call.bias, at),
-        visibility=Visibility(mask, valid, v.empty_rows),
-        dropout=None if drop is None else replace(drop, multiplier=np.asarray(cut(drop.multiplier, at))),
-    )
-
-
 @claim(
     "zero-sizes",
     "Calls with no batch, no query, no key or no width return empty or zero tensors of the right shape.",
     theorem="no_keys_output_zero",
     also=("no_queries_gradients_zero",),
-    prepare=_zero,
     needs=requires("zero_sizes", "empty_rows"),
     resembles=("pytorch#184330", "flash-attention#2421"),
 )
 def zero_sizes(call: AttentionCall) -> Trials:
-    yield Trial(call)
+    for axis in ZEROED:
+        yield Trial(take(told_explicitly(call), axis, ()))
 
 
 def _dropped(call: AttentionCall) -> AttentionCall:

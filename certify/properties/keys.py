@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import garbage, keys_hidden_from_all, take_keys, take_queries, with_mask
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import zeros
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.visibility import segments
+from attnspec.strategies.derived import call_rng, garbage, keys_hidden_from_all, take_keys, take_queries, with_mask
 
 
 def _some_keys_hidden(call: AttentionCall) -> AttentionCall | None:

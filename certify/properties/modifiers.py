@@ -9,13 +9,13 @@ import numpy as np
 from attnspec.certify.properties.agreement import SHARE
 from attnspec.certify.properties.modifier_models import named_mistakes
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import garbage, keys_hidden_from_all, with_mask
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting
 from attnspec.certify.trials.expectations import Values, zeros
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.formats import round_to
+from attnspec.strategies.derived import call_rng, garbage, keys_hidden_from_all, with_mask
 from attnspec.strategies.modifiers import SOFTCAPS
 
 # c² outgrows s² by more than any format's precision where scores stay below the second number.

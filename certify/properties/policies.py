@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import take_queries, with_mask
 from attnspec.certify.subjects.subject import Capabilities, Skip
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import NotANumber
 from attnspec.certify.trials.trial import IndexMap, Trial
 from attnspec.pyspec import AttentionCall, CallError, Visibility
@@ -22,6 +21,7 @@ from attnspec.pyspec.calls.masks.policies import (
     real_queries,
     rows_without_key,
 )
+from attnspec.strategies.derived import call_rng, take_queries, with_mask
 
 ROWWISE = ("output", "lse", "grad_query")
 

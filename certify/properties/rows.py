@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import take_queries, with_least_mask, with_mask
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import Between, Values, zeros
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
+from attnspec.strategies.derived import call_rng, take_queries, with_least_mask, with_mask
 
 ROWWISE = ("output", "lse", "grad_query")
 

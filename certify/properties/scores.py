@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
-from attnspec.certify.trials.claim import Trials, call_rng, claim
+from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, Visibility
+from attnspec.pyspec.calls.cut import take, take_heads
 from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
+from attnspec.strategies.derived import call_rng, take_keys, take_queries, whole_bias, with_mask
 
 
 @claim(
@@ -94,19 +95,10 @@ def _far(call: AttentionCall) -> AttentionCall | None:
         return None
     rng = call_rng(call, "lengths")
     rows, keys = int(rng.choice([129, 144, 160])), int(rng.choice([129, 144, 160, 200, 257]))
-    head = slice(call.head_map[0], call.head_map[0] + 1)
-    one = call.but(
-        query=call.query[:1, :1, :, :4],
-        key=call.key[:1, head, :, :4],
-        value=call.value[:1, head, :, :4],
-        grad_output=None if call.grad_output is None else call.grad_output[:1, :1, :, :4],
-        visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)),
-        head_map=(0,),
-        bias=None,
-        encoding="bool",
-        dropout=None,
-        sink=None if call.sink is None else call.sink[:1],
-    )
+    one = call.but(visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)), bias=None, encoding="bool", dropout=None)
+    one = take_heads(take(one, "batch", [0]), [0])
+    for axis in ("key_width", "value_width"):
+        one = take(one, axis, np.arange(min(4, getattr(a, axis))))
     return _flagged(take_keys(take_queries(one, np.arange(rows) % a.queries), np.arange(keys) % a.keys))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from attnspec.certify.subjects.subject import Capabilities, Skip
 from attnspec.certify.trials.order import in_order
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
-from attnspec.pyspec.calls.fingerprint import fingerprint
 
 ENTRY_POINTS = "attnspec.properties"
 
@@ -26,12 +24,6 @@ ENTRY_POINTS = "attnspec.properties"
 Trials = Generator[Trial, Any, Any]
 Prepare = Callable[[AttentionCall], "AttentionCall | None"]
 Diagnose = Callable[[AttentionCall, Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Iterable[str]]
-
-
-def call_rng(call: AttentionCall, purpose: str) -> np.random.Generator:
-    """Random numbers that depend on nothing but the call and a purpose, so that a replay draws the same."""
-    digest = hashlib.sha256(purpose.encode() + fingerprint(call)).digest()
-    return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
 
 @dataclass(frozen=True)

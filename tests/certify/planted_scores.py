@@ -9,7 +9,7 @@ import numpy as np
 
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
-from attnspec.certify.properties.surgery import with_mask
+from attnspec.strategies.derived import with_mask
 from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.certify.subjects.subject import Observation

@@ -175,7 +175,7 @@ def test_reordering_keys_without_values_is_refused_by_name() -> None:
 
 
 def test_reordering_keys_alone_parts_from_the_trace_and_with_everything_does_not() -> None:
-    from attnspec.certify.properties.surgery import take_keys
+    from attnspec.strategies.derived import take_keys
 
     names = [f"s{j}" for j in range(4)]
     order = np.array([2, 0, 3, 1])

@@ -1,18 +1,25 @@
-"""Cutting and rearranging calls: the metamorphic half of the properties."""
+"""Calls derived from a call: another mask, fewer rows or keys, garbage where nobody looks."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
 
-from attnspec.certify.trials.claim import call_rng
 from attnspec.pyspec import AttentionCall, Visibility
 from attnspec.pyspec.calls.cut import compact, take, told_explicitly
+from attnspec.pyspec.calls.fingerprint import fingerprint
 from attnspec.pyspec.calls.formats import round_to
 
 # More rows or keys than one tile of 32 has.
 SEVERAL_TILES = 40
+
+
+def call_rng(call: AttentionCall, purpose: str) -> np.random.Generator:
+    """Random numbers that depend on nothing but the call and a purpose, so that a replay draws the same."""
+    digest = hashlib.sha256(purpose.encode() + fingerprint(call)).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
 
 def with_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
