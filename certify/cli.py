@@ -112,9 +112,9 @@ def run(subjects: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool,
 
 
 def _run(ready: list[Ready], as_json: bool, quiet: bool) -> ExitCode:
-    from attnspec.certify.campaign.events import Handler, broadcast
     from attnspec.certify.campaign.parts import default_parts
     from attnspec.certify.campaign.phases import run_campaign
+    from attnspec.certify.evidence.events import Handler, broadcast
     from attnspec.certify.evidence.report.files import Evidence, JsonLines
     from attnspec.certify.evidence.report.terminal import Terminal
 
@@ -181,9 +181,9 @@ def list_(what: str | None) -> ExitCode:
 def replay(name: str, out: Path | None) -> ExitCode:
     """Run a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
     from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.campaign.replay import replay as again
     from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
     from attnspec.certify.evidence.proofs import not_compiled_here
-    from attnspec.certify.evidence.replay import replay as again
     from attnspec.certify.evidence.report.text import refutation
 
     record = read_counterexample(find_counterexample(name, (out or Path("cert"),)))
@@ -216,9 +216,9 @@ def explain(name: str, subject: str | None, device: str | None, out: Path | None
     ID|FILE is a counter-example, or a call written by attnspec.pyspec.call_to_json (then --subject is needed).
     Exit 1 if anything leaves, 0 if all is inside, 4 if the subject does not claim the call.
     """
+    from attnspec.certify.campaign.explain import asked
+    from attnspec.certify.campaign.explain import explain as explained
     from attnspec.certify.campaign.parts import default_parts
-    from attnspec.certify.evidence.explain import asked
-    from attnspec.certify.evidence.explain import explain as explained
     from attnspec.certify.evidence.report.explained import explanation
 
     found = explained(asked(name, subject, device, (out or Path("cert"),)), default_parts())

@@ -13,14 +13,13 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
 
-from attnspec.certify.campaign.budget import PROFILES, cases_for
+from attnspec.certify.campaign.budget import DEFAULT_DTYPES, PROFILES, cases_for
 from attnspec.certify.campaign.minimise import Reduction, minimise, refutes_reference
 from attnspec.certify.campaign.parts import default_parts, features_of
 from attnspec.certify.campaign.stored import snippet_of
 from attnspec.certify.errors import UsageError, did_you_mean
 from attnspec.certify.evidence.counterexample import Refutation, make_counterexample
 from attnspec.certify.evidence.report.text import refutation
-from attnspec.certify.pytest_plugin import DEFAULT_DTYPES
 from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials import Checked, Held, Property, registered
 from attnspec.certify.trials import check as check_property

@@ -17,9 +17,9 @@ import numpy as np
 from attnspec.pyspec.lengths import Lengths
 
 STAGES = (
-    "dot", "scaled", "capped", "biased", "weights", "consumed", "output", "lse",
-    "consumed_grad", "weights_grad", "delta", "scores_grad", "capped_grad", "scaled_grad",
-    "grad_query", "grad_key", "grad_value", "grad_bias",
+    "dot", "scaled", "capped", "alibi", "biased", "weights", "consumed", "output", "lse",
+    "consumed_grad", "weights_grad", "delta", "scores_grad", "capped_grad", "scaled_grad", "alibi_grad",
+    "grad_query", "grad_key", "grad_value", "grad_bias", "grad_slopes",
 )  # fmt: skip
 
 M = TypeVar("M")
@@ -129,6 +129,21 @@ class Domain(ABC, Generic[M]):
     @abstractmethod
     def center(self, weights: M, x: M) -> M:
         """P ⊙ (X - ⟨P, X⟩) row by row. Lean: AttnSpec.center."""
+
+    def add_up(self, stage: str, parts: list[M]) -> M:
+        """The sum of one matrix or more, elementwise; a kernel may add them in any order."""
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.add(stage, total, part)
+        return total
+
+    def along(self, stage: str, a: M, steps: np.ndarray, reach: np.ndarray, summed: tuple[int, ...] = ()) -> M:
+        """A ⊙ steps for whole numbers [Q,K]; A may have length 1 where they have more.
+
+        A kernel may put numbers up to `reach` in their place, all of a row moved by one amount, where what follows does
+        not see it. summed: the lengths of the axes that are summed afterwards.
+        """
+        return self.hadamard(stage, a, self.lift(steps))
 
     def settle(self, stage: str, a: M) -> M:
         """A finished tensor, as it is handed over (the cast to storage)."""

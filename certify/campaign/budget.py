@@ -8,6 +8,9 @@ from attnspec.certify.trials.claim import Property
 
 PROFILES = ("smoke", "pr", "release")
 
+# Formats that are run where the user names none and the subject claims them.
+DEFAULT_DTYPES = ("float32", "bfloat16")
+
 _CASES = {"smoke": 6, "pr": 40, "release": 400}
 
 # Checks that run a subject several times on one call see more of it per case.

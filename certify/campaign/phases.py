@@ -12,7 +12,7 @@ import msgspec
 
 from attnspec.certify.campaign.audit import Audited, audit
 from attnspec.certify.campaign.budget import SETTLED, cases_for, cases_once_settled, seed_for
-from attnspec.certify.campaign.events import Handler, PairStarted, PhaseFinished
+from attnspec.certify.campaign.conclude import conclude, why_failed
 from attnspec.certify.campaign.identify import Ready
 from attnspec.certify.campaign.parts import REFERENCE, Parts
 from attnspec.certify.campaign.refute import refute, run_stored
@@ -21,13 +21,13 @@ from attnspec.certify.campaign.search import Draw, Tally, not_covered, search
 from attnspec.certify.errors import OwnFault
 from attnspec.certify.evidence.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
 from attnspec.certify.evidence.environment import debugging
+from attnspec.certify.evidence.events import Handler, PairStarted, PhaseFinished
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.trial import Trial
-from attnspec.certify.verdict.conclude import conclude, why_failed
 from attnspec.certify.verdict.waivers import find_waiver
 
 

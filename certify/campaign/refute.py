@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 from attnspec.certify.campaign.budget import reduction_budget
-from attnspec.certify.campaign.events import CounterExampleFound, PhaseFinished, Reducing
 from attnspec.certify.campaign.minimise import REDUCTION_SECONDS, Reduction, minimise, refutes_reference
 from attnspec.certify.campaign.run import Run
 from attnspec.certify.campaign.search import Case, Tally, case_of
 from attnspec.certify.campaign.stored import concerns, replay, snippet_of, stored
 from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.counterexample import Refutation, make_counterexample, write_counterexample
+from attnspec.certify.evidence.events import CounterExampleFound, PhaseFinished, Reducing
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
 from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.claim import Property

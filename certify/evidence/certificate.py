@@ -6,6 +6,8 @@ or null (nothing was judged). Reading a certificate executes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -203,6 +205,14 @@ class Certificate(_Record, frozen=True):
     audit: AuditRecord | None
     not_claimed: list[str]
     times: TimesRecord
+
+
+def left_out_as_known(rows: Sequence[PropertyRecord]) -> dict[str, int]:
+    """Cases not covered because the subject lists them as a known divergence, by reason."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update({s.text: s.cases for s in row.skips if s.kind == "known_divergence"})
+    return dict(sorted(found.items()))
 
 
 def to_json(certificate: Certificate) -> str:

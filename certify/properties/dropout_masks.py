@@ -19,8 +19,8 @@ from attnspec.certify.trials.claim import Trials, call_rng, claim
 from attnspec.certify.trials.diagnosis import Tensors
 from attnspec.certify.trials.expectations import Moved
 from attnspec.certify.trials.outcome import Failure
-from attnspec.certify.trials.run import GRADIENTS, Run, failures
-from attnspec.certify.trials.trial import Trial, recorded
+from attnspec.certify.trials.run import GRADIENTS, failures
+from attnspec.certify.trials.trial import Run, Trial, recorded
 from attnspec.pyspec import AttentionCall, Dropout, Judgement, Layout, Visibility
 from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.dropout import multiplier

@@ -12,8 +12,8 @@ from attnspec.certify.properties.surgery import over_several_tiles, with_mask
 from attnspec.certify.trials.claim import Trials, call_rng, claim
 from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure
-from attnspec.certify.trials.run import GRADIENTS, Run, expected_tensors
-from attnspec.certify.trials.trial import Trial, recorded
+from attnspec.certify.trials.run import GRADIENTS, expected_tensors
+from attnspec.certify.trials.trial import Run, Trial, recorded
 from attnspec.pyspec import AttentionCall, Judgement, Ledger
 from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain

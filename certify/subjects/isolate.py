@@ -97,7 +97,7 @@ class IsolatedSubject:
         return self._ledgers[dtype]
 
     def stages(self, call: AttentionCall) -> dict[str, np.ndarray] | None:
-        """The stages that the subject inside shows (attnspec.certify.evidence.explain), or None when it shows none."""
+        """The stages that the subject inside shows (attnspec.certify.campaign.explain), or None when it shows none."""
         found: dict[str, np.ndarray] | None = self._must("stages", call)
         return found
 

@@ -11,8 +11,8 @@ from attnspec.certify.subjects.subject import Skip
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure, Outcome, joined, no_such_call
-from attnspec.certify.trials.run import Run, failures, is_vacuous, judged_tensors
-from attnspec.certify.trials.trial import Trial, take
+from attnspec.certify.trials.run import failures, is_vacuous, judged_tensors
+from attnspec.certify.trials.trial import Run, Trial, take
 from attnspec.pyspec import AttentionCall, Judgement
 from attnspec.pyspec.calls.formats import get_format
 

@@ -1,44 +1,17 @@
-"""A run of a trial as expectations see it, and what is wrong with it before any number is compared."""
+"""What a run must return, what is wrong with one before any number is compared, and whether a bound says anything."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
 from attnspec.certify.subjects.subject import Capabilities, Observation
-from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 
 GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """A trial, what was observed, and the run made before it where the trial has one."""
-
-    trial: Trial
-    seen: Observation
-    held: Held
-    before: Observation | None = None
-
-    @property
-    def tensors(self) -> Mapping[str, np.ndarray]:
-        """Observed tensors by name."""
-        return self.seen.tensors
-
-    @property
-    def allowed(self) -> Mapping[str, np.ndarray]:
-        """Allowed errors by tensor."""
-        call = self.trial.call if self.trial.bounds_of is None else self.trial.bounds_of
-        return self.held.bounds(call, self.trial.tanh_error)
-
-    def again(self) -> Observation:
-        """The same run once more."""
-        return self.held.run(self.trial.call, self.trial.raw or None)
 
 
 def expected_tensors(call: AttentionCall, claims: Capabilities) -> tuple[str, ...]:

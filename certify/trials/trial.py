@@ -1,18 +1,17 @@
-"""`Trial`: one run of a subject and what is expected of it, as data."""
+"""`Trial`: one run of a subject and what is expected of it, as data; `Run`: what came of it, as expectations see it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.outcome import Failure
 from attnspec.pyspec import AttentionCall, Judgement
-
-if TYPE_CHECKING:
-    from attnspec.certify.trials.outcome import Failure
-    from attnspec.certify.trials.run import Run
 
 T = TypeVar("T")
 
@@ -79,6 +78,31 @@ class Trial:
     def exact_call(self) -> AttentionCall:
         """The call whose exact values count."""
         return self.call if self.against is None else self.against
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A trial, what was observed, and the run made before it where the trial has one."""
+
+    trial: Trial
+    seen: Observation
+    held: Held
+    before: Observation | None = None
+
+    @property
+    def tensors(self) -> Mapping[str, np.ndarray]:
+        """Observed tensors by name."""
+        return self.seen.tensors
+
+    @property
+    def allowed(self) -> Mapping[str, np.ndarray]:
+        """Allowed errors by tensor."""
+        call = self.trial.call if self.trial.bounds_of is None else self.trial.bounds_of
+        return self.held.bounds(call, self.trial.tanh_error)
+
+    def again(self) -> Observation:
+        """The same run once more."""
+        return self.held.run(self.trial.call, self.trial.raw or None)
 
 
 def take(array: np.ndarray, index: IndexMap) -> np.ndarray:

@@ -117,15 +117,16 @@ def trace(
     that reordering one without the other is a TraceError. Without names, rows are "query 0", "key 0", ...
     """
     dom = domain or Float64Domain()
-    visible = np.asarray(extended(call).visible)
+    wide = extended(call)
+    visible = np.asarray(wide.visible)
     recorded, found = recording(dom)
     tensors = evaluate(recorded, call, with_lse=dom.has_logarithm)
     scores = found["biased"]
     found.setdefault("row_max", dom.lift(np.zeros((*scores.shape[:-1], 1))))
     found["masked"] = hidden_at_minus_infinity(visible, scores)
     found["shifted"] = hidden_at_minus_infinity(visible, scores - found["row_max"])
-    z = extended(call).multiplier
-    found["multiplier"] = np.broadcast_to(dom.lift(np.ones((1, 1, 1, 1)) if z is None else z), scores.shape)
+    z = np.ones((1, 1, 1, 1)) if wide.multiplier is None else wide.multiplier
+    found["multiplier"] = np.broadcast_to(dom.lift(z), scores.shape)
     if "weights_grad" in found:
         found["delta"] = dom.sum_axis("delta", found["weights"] * found["weights_grad"], -1)
     found |= {name: tensor for name, tensor in tensors.items() if name not in found}

@@ -12,9 +12,8 @@ from attnspec.certify.properties.model import Bench, Outcome, Property
 from attnspec.certify.campaign.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
 from attnspec.certify.campaign.minimise import kind, minimise
 from attnspec.certify.campaign.search import Tally, check_case, search
-from attnspec.certify.evidence.certificate import read_certificate
+from attnspec.certify.evidence.certificate import left_out_as_known, read_certificate
 from attnspec.certify.subjects.subject import Observation
-from attnspec.certify.verdict.not_claimed import left_out_as_known
 from attnspec.pyspec import AttentionCall, Judgement, make_call
 from attnspec.strategies import reduce_call
 from tests.certify import fakes

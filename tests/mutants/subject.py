@@ -15,7 +15,7 @@ from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.layouts import lay_out_mask
-from attnspec.certify.conventions.program import Program, snippet_of
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS
@@ -113,9 +113,6 @@ class ZooSubject:
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
         bugs = f"frozenset({sorted(self.bugs)!r})"
         return call_program(call, raw, f"ZooSubject({bugs})", imports=("from tests.mutants.subject import ZooSubject",))
-
-    def snippet(self, call: AttentionCall) -> str:
-        return snippet_of(self.program(call))
 
 
 class Watch:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnspec.certify.evidence.counterexample import observed_from
-from attnspec.certify.evidence.explain import Explanation
+from attnspec.certify.evidence.explanation import Explanation
 from attnspec.certify.evidence.numbers import decimal
 from attnspec.certify.evidence.report.text import observed_lines, trial_lines
 from attnspec.pyspec import AttentionCall, Judgement

@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from attnspec.certify.evidence.certificate import LETTERS, Certificate, PropertyRecord
+from attnspec.certify.evidence.certificate import LETTERS, Certificate, PropertyRecord, left_out_as_known
 from attnspec.certify.evidence.numbers import ratio_text
-from attnspec.certify.verdict.not_claimed import left_out_as_known
 
 STYLES = {
     "held": "green",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +13,15 @@ from attnspec.certify.campaign.identify import load
 from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
+from attnspec.certify.evidence.explanation import Asked, Explanation
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
-from attnspec.certify.trials.outcome import Outcome
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Ledger, call_from_json
 from attnspec.pyspec.calls.json import FORMAT as CALL_FORMAT
 from attnspec.pyspec.oracle.stages import Leaving, first_leaving
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What is to be explained: a run, the subject it is shown to, and the ledger (None: the subject's own).
-
-    property: the id of the property that the run is a trial of, or None.
-    """
-
-    trial: Trial
-    subject: str
-    device: str
-    isolated: bool | None
-    ledger: Ledger | None
-    about: str
-    property: str | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """What came of it: the outcome of the run, its judgements in the order of computation, and the first stage that
-    leaves. shows_stages: has the subject shown any.
-    """
-
-    asked: Asked
-    ledger: Ledger
-    outcome: Outcome
-    shows_stages: bool = False
-    leaving: Leaving | None = None
-
-    @property
-    def refuted(self) -> bool:
-        """Did anything leave?"""
-        return self.outcome.refuted or self.leaving is not None
 
 
 def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path, ...]) -> Asked:

@@ -6,7 +6,6 @@ import time
 
 import msgspec
 
-from attnspec.certify.campaign.events import PhaseStarted, VerdictReached
 from attnspec.certify.campaign.run import Run
 from attnspec.certify.campaign.search import together
 from attnspec.certify.evidence import environment as surroundings
@@ -21,6 +20,7 @@ from attnspec.certify.evidence.certificate import (
     TimesRecord,
     WaiverRecord,
 )
+from attnspec.certify.evidence.events import PhaseStarted, VerdictReached
 from attnspec.certify.evidence.ledgers import ledger_as_data
 from attnspec.certify.verdict.decide import decide
 from attnspec.certify.verdict.not_claimed import not_claimed
