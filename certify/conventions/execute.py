@@ -81,11 +81,11 @@ def execute(
 
 
 def as_float64(tensor: Any) -> np.ndarray:
-    """A float64 numpy copy."""
+    """A float64 numpy copy, its entries in memory as the tensor's: sums that are taken over it depend on that."""
     import torch
 
     values = tensor.detach().to(device="cpu", dtype=torch.float64).numpy()
-    return values.copy() if tensor.dtype == torch.float64 else values
+    return np.array(values) if tensor.dtype == torch.float64 else values
 
 
 def first_line(error: BaseException) -> str:
