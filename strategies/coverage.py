@@ -36,6 +36,7 @@ def _traits(call: AttentionCall) -> Iterator[tuple[str, bool]]:
     yield "bias", call.bias is not None
     yield "softcap", call.softcap is not None
     yield "sink", call.sink is not None
+    yield "slopes", call.slopes is not None
     yield "zero size", a.any_zero
     for name, stored in (("mask", call.visibility.mask), ("bias", call.bias)):
         for axis, letter in enumerate(MASK_AXES):

@@ -11,12 +11,12 @@ from attnspec.strategies.chooser import one_of
 
 @dataclass(frozen=True)
 class Features:
-    """What a drawn call may contain; everything but softcap and sink is on by default.
+    """What a drawn call may contain; everything but softcap, sink and slopes is on by default.
 
     dtypes, encodings, layouts: names that may be drawn, simplest first. gradients: calls carry a grad_output
     (always when on, never when off). bias, value_width_differs, grouped_heads, any_head_map,
-    dropout_multiplier, empty_rows, zero_sizes, any_scale, softcap, sink: may the call have it. Raises ValueError for
-    an unknown or missing name.
+    dropout_multiplier, empty_rows, zero_sizes, any_scale, softcap, sink, slopes: may the call have it.
+    Raises ValueError for an unknown or missing name.
     """
 
     dtypes: tuple[str, ...] = tuple(FORMATS)
@@ -33,6 +33,7 @@ class Features:
     any_scale: bool = True
     softcap: bool = False
     sink: bool = False
+    slopes: bool = False
 
     def __post_init__(self) -> None:
         known = {"dtypes": tuple(FORMATS), "encodings": MASK_ENCODINGS, "layouts": LAYOUTS}

@@ -23,11 +23,11 @@ from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import flash
 
 # Keywords beyond torch's: a function that names them claims them.
-MODIFIERS = frozenset(("softcap", "sink"))
+MODIFIERS = frozenset(("softcap", "sink", "alibi_slopes"))
 # Names that a program uses for itself.
 TAKEN = frozenset(
-    ("query", "key", "value", "sink", "bias", "visible", "attn_mask", "grad_output", "room", "result", "output", "lse",
-     "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
+    ("query", "key", "value", "sink", "slopes", "bias", "visible", "attn_mask", "grad_output", "room", "result",
+     "output", "lse", "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ class FunctionSubject:
     """`fn(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False)`.
 
     Gradients go through autograd. Arguments that the function does not take narrow what it claims. A function
-    that takes `softcap` (a float) or `sink` (a tensor [Hq]) by name claims it and is given it. A function
+    that takes `softcap` (a float), `sink` or `alibi_slopes` (tensors [Hq]) by name claims it and is given it. It
     may carry attributes: `attnspec_capabilities` (a Capabilities) and `attnspec_ledger` (dtype -> Ledger).
     Without the latter it is held to the flash ledger: scores in the accumulation format, weights cast to
     storage before the products, backward recomputed or saved.
@@ -65,6 +65,7 @@ class FunctionSubject:
             any_scale="scale" in takes,
             softcap="softcap" in takes,
             sink="sink" in takes,
+            slopes="alibi_slopes" in takes,
         )
 
     def identity(self) -> dict[str, str]:

@@ -29,6 +29,7 @@ class Capabilities:
     deterministic: the same call gives the same bits again. refuses_meaningless: types, lengths, widths, batches or
     heads that do not fit one another raise an exception.
     softcap: scores may be capped to c tanh(s / c) before the bias. sink: a logit per query head without a value.
+    slopes: ALiBi slopes, one a query head, times the distance that is |i + K - Q - j|.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
@@ -52,6 +53,7 @@ class Capabilities:
     empty_row_contract: str | None = None
     softcap: bool = False
     sink: bool = False
+    slopes: bool = False
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def uncovered(subject: Subject, call: AttentionCall) -> str | None:
         (call.scale is not None and not c.any_scale, "a scale other than the default"),
         (call.softcap is not None and not c.softcap, "softcap"),
         (call.sink is not None and not c.sink, "an attention sink"),
+        (call.slopes is not None and not c.slopes, "ALiBi slopes"),
         (
             any(getattr(call.layout, n) not in c.layouts for n in ("query", "key", "value")),
             "one of the memory layouts",

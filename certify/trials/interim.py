@@ -15,6 +15,7 @@ def unclaimed(c, names):
     from attnspec.certify.properties import needs as _needs
 
     own = {
+        "slopes": (c.slopes, "ALiBi slopes not claimed"),
         "returned_weights": (getattr(c, "returns_weights", False), "returned weights not claimed"),
         "own_dropout": (getattr(c, "samples_dropout", False), "dropout of its own not claimed"),
         **{

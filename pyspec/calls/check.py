@@ -165,7 +165,7 @@ def _check_score(call: CallFields) -> None:
     family = call.score
     if isinstance(family, Dot):
         return
-    for name in ("softcap", "sink"):
+    for name in ("softcap", "sink", "slopes"):
         absent = getattr(call, name) is None
         _require(absent, f"{name} of a {family.name} call: only dot products carry one; leave it out", FamilyError)
     _require(

@@ -9,7 +9,6 @@ import numpy as np
 
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
-from attnspec.strategies.derived import with_mask
 from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.certify.subjects.subject import Observation
@@ -18,6 +17,7 @@ from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
+from attnspec.strategies.derived import with_mask
 
 Tensors = dict[str, np.ndarray]
 Kernel = Callable[[AttentionCall], Tensors]

@@ -9,10 +9,10 @@ import numpy as np
 
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
-from attnspec.strategies.derived import with_mask
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.strategies.derived import with_mask
 
 Change = Callable[[AttentionCall], AttentionCall]
 
