@@ -27,7 +27,8 @@ MODIFIERS = frozenset(("softcap", "sink", "alibi_slopes"))
 # Names that a program uses for itself.
 TAKEN = frozenset(
     ("query", "key", "value", "sink", "slopes", "bias", "visible", "attn_mask", "grad_output", "room", "result",
-     "output", "lse", "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
+     "output", "lse", "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run",
+     "isinstance", "tuple")
 )  # fmt: skip
 
 
