@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,10 +13,8 @@ from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.certificate import PropertyRecord, TensorRecord
 from attnspec.certify.evidence.numbers import ratio_out
 from attnspec.certify.properties.model import Bench, Outcome, Property
+from attnspec.certify.subjects.claims import Skip
 from attnspec.pyspec import AttentionCall
-
-# Reasons that lie in what the subject claims, not in the call: see attnspec.certify.subjects.subject.uncovered.
-_NOT_CLAIMED = re.compile(r" not claimed|^known divergence ")
 
 # Labels of a call's origin that number it instead of classing it.
 _NUMBERS = frozenset({"seed", "index", "fill_seed"})
@@ -31,7 +28,7 @@ class Case:
 
     index: int
     status: CaseStatus
-    reason: str | None
+    reason: str | Skip | None
     call: AttentionCall | None
     outcome: Outcome | None
 
@@ -67,7 +64,7 @@ def judged(index: int, call: AttentionCall, outcome: Outcome) -> Case:
     if outcome.refuted:
         return Case(index, "refuted", None, call, outcome)
     if outcome.skipped is not None:
-        status: CaseStatus = "not_covered" if _NOT_CLAIMED.search(outcome.skipped) else "skipped"
+        status: CaseStatus = "not_covered" if isinstance(outcome.skipped, Skip) else "skipped"
         return Case(index, status, outcome.skipped, call, outcome)
     if outcome.judgements and all(j.tensor in outcome.vacuous for j in outcome.judgements):
         return Case(index, "vacuous", "every bound was as wide as the tensor itself", call, outcome)
@@ -86,6 +83,7 @@ class Tally:
     vacuous: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     not_covered: Counter[str] = field(default_factory=Counter)
+    known_divergences: Counter[str] = field(default_factory=Counter)
     worst: float | None = None
     worst_index: int | None = None
     tensors: dict[str, _TensorTally] = field(default_factory=dict)
@@ -102,9 +100,11 @@ class Tally:
         elements = 0
         labels: dict[str, str] = {}
         if case.status == "skipped":
-            self.skipped[case.reason or ""] += 1
+            self.skipped[str(case.reason)] += 1
         elif case.status == "not_covered":
-            self.not_covered[case.reason or ""] += 1
+            self.not_covered[str(case.reason)] += 1
+            if isinstance(case.reason, Skip) and case.reason.kind == "known_divergence":
+                self.known_divergences[str(case.reason)] += 1
         else:
             assert case.outcome is not None
             assert case.call is not None
@@ -127,8 +127,9 @@ class Tally:
             self.refuting = case
             assert case.call is not None
             labels = dict(case.call.origin)
+        reason = None if case.reason is None else str(case.reason)
         return CaseChecked(
-            self.prop.id, self.dtype, case.index, case.status, case.reason, ratios, elements, labels
+            self.prop.id, self.dtype, case.index, case.status, reason, ratios, elements, labels
         )  # fmt: skip
 
     def _count(self, case: Case) -> None:
@@ -166,6 +167,7 @@ class Tally:
             vacuous=self.vacuous,
             skipped=dict(sorted(self.skipped.items())),
             not_covered=dict(sorted(self.not_covered.items())),
+            known_divergences=dict(sorted(self.known_divergences.items())),
             worst=ratio_out(self.worst),  # type: ignore[arg-type]
             worst_index=self.worst_index,
             tensors={name: t.record() for name, t in sorted(self.tensors.items())},
@@ -217,7 +219,7 @@ def search(
     tally.finished = True
 
 
-def not_covered(prop: Property, dtype: str, reason: str) -> PropertyRecord:
+def not_covered(prop: Property, dtype: str, reason: Skip) -> PropertyRecord:
     """The row of a property that the subject cannot be held to."""
     return PropertyRecord(
         id=prop.id,
@@ -234,7 +236,7 @@ def not_covered(prop: Property, dtype: str, reason: str) -> PropertyRecord:
         worst=None,
         worst_index=None,
         tensors={},
-        note=reason,
+        note=reason.text,
     )
 
 

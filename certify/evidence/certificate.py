@@ -84,7 +84,8 @@ class PropertyRecord(_Record, frozen=True):
     """One property at one dtype.
 
     `cases` were tested; `skipped` and `not_covered` count what was drawn and not tested, by reason; `vacuous`
-    counts cases in which every bound said nothing. `worst_index` is the index of the worst input.
+    counts cases in which every bound said nothing. `known_divergences` are those of the `not_covered` that the subject
+    lists as wrong. `worst_index` is the index of the worst input.
     """
 
     id: str
@@ -103,6 +104,7 @@ class PropertyRecord(_Record, frozen=True):
     tensors: dict[str, TensorRecord]
     counterexample: str | None = None
     note: str | None = None
+    known_divergences: dict[str, int] = {}
 
 
 class WaiverRecord(_Record, frozen=True):

@@ -19,7 +19,7 @@ from attnspec.certify.properties.model import Bench
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.subjects.subject import Subject
 from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json
-from attnspec.pyspec.calls.json import FORMAT as CALL_FORMAT
+from attnspec.pyspec.calls.json import FORMAT, OLD_FORMATS
 from attnspec.pyspec.oracle.stages import Leaving, first_leaving
 
 
@@ -68,7 +68,7 @@ def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path,
         document = json.loads(raw)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot read it as JSON: {error}") from error
-    if isinstance(document, dict) and document.get("format") == CALL_FORMAT:
+    if isinstance(document, dict) and document.get("format") in (FORMAT, *OLD_FORMATS):
         if subject is None:
             raise UsageError(f"{path}: a call names no subject: add --subject SPEC")
         try:
@@ -92,7 +92,7 @@ def explain(one: Asked, parts: Parts) -> Explanation:
         bench = Bench(subject, lambda _: ledger, one.device)
         reason = bench.uncovered(one.call)
         if reason is not None:
-            return Explanation(one, ledger, skipped=reason)
+            return Explanation(one, ledger, skipped=str(reason))
         seen = bench.observe(one.call)
         broken = failure(seen, one.call, bench)
         if broken is not None:

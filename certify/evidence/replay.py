@@ -51,7 +51,8 @@ def replay(record: CounterExample, parts: Parts, proofs: ProofRecord) -> Replay:
             theorem_checked_here=checked_here(proofs, prop.theorem),
             snippet=snippet_of(subject, again.call),
         )
-        return Replay(again.outcome.refuted, again.outcome.skipped, seen, again.call)
+        skipped = None if again.outcome.skipped is None else str(again.outcome.skipped)
+        return Replay(again.outcome.refuted, skipped, seen, again.call)
     finally:
         if isinstance(subject, IsolatedSubject):
             subject.close()

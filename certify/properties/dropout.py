@@ -11,7 +11,7 @@ from attnspec.certify.properties.agree import agree, compare, joined, observed, 
 from attnspec.certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import whole_bias, with_mask
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.subjects.claims import requires
 from attnspec.pyspec import AttentionCall, Dropout, Oracle, Visibility
 from attnspec.pyspec import attention as spec
 from attnspec.pyspec.calls.formats import round_to
@@ -22,9 +22,7 @@ from attnspec.pyspec.evaluate import lift_call
 from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 
-
-def _needs_weights(c: Capabilities) -> str | None:
-    return needs.dropout(c) or (None if getattr(c, "returns_weights", False) else "returned weights not claimed")
+_needs_weights = requires("returned_weights")
 
 
 def dropped(call: AttentionCall) -> AttentionCall:

@@ -16,8 +16,8 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import GRADIENTS, agree, compare, failure, joined, observed
 from attnspec.certify.properties.dropout import dropped
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
+from attnspec.certify.subjects.claims import requires
 from attnspec.certify.subjects.families import sampled_call
-from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import AttentionCall, Dropout, Layout, Visibility
 from attnspec.pyspec.dropout import count_interval, multiplier
 
@@ -26,8 +26,7 @@ FALSE_ALARM = Fraction(1, 10**9)
 _SEEDS = 16
 
 
-def _needs_sampling(c: Capabilities) -> str | None:
-    return None if getattr(c, "samples_dropout", False) else "dropout of its own not claimed"
+_needs_sampling = requires("own_dropout")
 
 
 def _visible_mask(call: AttentionCall) -> AttentionCall | None:

@@ -9,7 +9,7 @@ import numpy as np
 from attnspec.certify.properties.agree import agree, expected_tensors, is_vacuous, observed
 from attnspec.certify.properties.explain import dot_scores, explained, output_of, without_modifiers
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.subjects.claims import requires
 from attnspec.pyspec import AttentionCall, CallError
 from attnspec.pyspec.calls.formats import get_format, round_to
 from attnspec.pyspec.families import (
@@ -25,15 +25,6 @@ from attnspec.pyspec.families import (
 from attnspec.pyspec.families.kinds import family_call
 from attnspec.pyspec.scale import wrong_multipliers
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
-
-
-def families_of(c: Capabilities) -> tuple[str, ...]:
-    """Score families that a subject claims beyond dot products."""
-    return tuple(getattr(c, "families", ()))
-
-
-def _needs(name: str) -> Callable[[Capabilities], str | None]:
-    return lambda c: None if name in families_of(c) else f"the {name} family not claimed"
 
 
 def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
@@ -125,9 +116,9 @@ def _wrong_scores(call: AttentionCall) -> dict[str, np.ndarray]:
 
 def _agrees(name: str) -> Callable[[AttentionCall, Bench], Outcome]:
     def check(call: AttentionCall, bench: Bench) -> Outcome:
-        unclaimed = _needs(name)(bench.subject.capabilities)
+        unclaimed = requires(name)(bench.subject.capabilities)
         if unclaimed is not None:
-            return Outcome(skipped=f"{unclaimed} by {bench.subject.name}")
+            return Outcome(skipped=unclaimed)
         drawn = _draw(call, name)
         if drawn is None:
             return Outcome(skipped=f"no {name} score of this call")
@@ -137,9 +128,9 @@ def _agrees(name: str) -> Callable[[AttentionCall, Bench], Outcome]:
 
 
 def _length_free(call: AttentionCall, bench: Bench) -> Outcome:
-    unclaimed = _needs("cosine")(bench.subject.capabilities)
+    unclaimed = requires("cosine")(bench.subject.capabilities)
     if unclaimed is not None:
-        return Outcome(skipped=f"{unclaimed} by {bench.subject.name}")
+        return Outcome(skipped=unclaimed)
     drawn = _draw(call, "cosine")
     if drawn is None:
         return Outcome(skipped="no cosine score of this call")
@@ -279,7 +270,7 @@ for _name, _claim in (
             theorem=None,
             basis="definition of the family; backward is the transpose of its JVP (tested in exact arithmetic)",
             check=_agrees(_name),
-            needs=_needs(_name),
+            needs=requires(_name),
             small=True,
         )
     )
@@ -290,7 +281,7 @@ register(
         theorem=None,
         basis="homogeneity: the length cancels",
         check=_length_free,
-        needs=_needs("cosine"),
+        needs=requires("cosine"),
         small=True,
     )
 )

@@ -11,7 +11,7 @@ from typing import ParamSpec
 import numpy as np
 
 from attnspec.certify.properties.order import in_order
-from attnspec.certify.subjects.subject import Capabilities, Observation, Subject, uncovered
+from attnspec.certify.subjects.subject import Capabilities, Observation, Skip, Subject, uncovered
 from attnspec.pyspec import AttentionCall, Judgement, Ledger, Oracle, bounds
 from attnspec.pyspec.calls.fingerprint import fingerprint
 
@@ -28,7 +28,7 @@ class Outcome:
 
     judgements: tuple[Judgement, ...] = ()
     broken: str | None = None
-    skipped: str | None = None
+    skipped: str | Skip | None = None
     vacuous: tuple[str, ...] = ()
     kernel: str = "unobserved"
 
@@ -79,7 +79,7 @@ class Bench:
         """Run the subject."""
         return self.subject.run(call, raw)
 
-    def uncovered(self, call: AttentionCall) -> str | None:
+    def uncovered(self, call: AttentionCall) -> Skip | None:
         """Why the subject does not claim this call."""
         return uncovered(self.subject, call)
 
@@ -98,7 +98,7 @@ def _as_it_is(call: AttentionCall) -> AttentionCall:
     return call
 
 
-def _always(_: Capabilities) -> str | None:
+def _always(_: Capabilities) -> Skip | None:
     return None
 
 
@@ -120,7 +120,7 @@ class Property:
     theorem: str | None
     check: Check
     prepare: Prepare = _as_it_is
-    needs: Callable[[Capabilities], str | None] = _always
+    needs: Callable[[Capabilities], Skip | None] = _always
     basis: str = ""
     small: bool = False
     catches: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from attnspec.certify.properties import needs
 from attnspec.certify.properties.agree import agree, compare, expected_tensors, failure, joined, observed
 from attnspec.certify.properties.model import Bench, Outcome, Property, call_rng, register
 from attnspec.certify.properties.surgery import take_queries, with_mask
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.subjects.claims import Capabilities, requires
 from attnspec.pyspec import AttentionCall, CallError, Visibility
 from attnspec.pyspec.calls.masks.policies import (
     Contract,
@@ -198,7 +198,7 @@ register(
         theorem="empty_row_output_zero",
         check=_contracted,
         prepare=_unused_queries,
-        needs=lambda c: needs.masks(c) or (None if declared_contract(c) else "nothing claimed about empty rows"),
+        needs=requires("masks", "empty_row_rule"),
         small=True,
         also=("equal_scores_average_values",),
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from attnspec.certify.conventions.torch_tensors import run_torch
-from attnspec.certify.subjects.families import ScoreCapabilities
 from attnspec.certify.subjects.functional import FunctionSubject
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall
@@ -23,10 +22,8 @@ class SamplingFunction(FunctionSubject):
     """
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        claims = super().capabilities
-        given = {f.name: getattr(claims, f.name) for f in fields(Capabilities)}
-        return ScoreCapabilities(**given, samples_dropout=True)
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, samples_dropout=True)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         if (own := call.own_dropout) is None:

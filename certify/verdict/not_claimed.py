@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from attnspec.certify.evidence.certificate import ProofRecord, PropertyRecord
+from attnspec.certify.subjects.claims import left_unclaimed
 from attnspec.certify.subjects.subject import Subject
 from attnspec.pyspec.calls.formats import FORMATS
 
@@ -23,9 +24,9 @@ def not_claimed(
     if left_out:
         yield f"Not run in {', '.join(left_out)}."
     if subject is not None:
-        unclaimed = [text for held, text in _claims(subject) if not held]
-        if unclaimed:
-            yield f"The subject does not claim, and was not held to: {', '.join(unclaimed)}."
+        lacking = left_unclaimed(subject.capabilities)
+        if lacking:
+            yield f"The subject does not claim, and was not held to: {', '.join(lacking)}."
     for reason, count in left_out_as_known(rows).items():
         yield f"Left out of the claim in {count} cases: {reason}."
     for state, text in (("not_run", "No case could be tested of"), ("not_covered", "Outside the subject's claim:")):
@@ -38,26 +39,5 @@ def left_out_as_known(rows: Sequence[PropertyRecord]) -> dict[str, int]:
     """Cases not covered because the subject lists them as a known divergence, by reason."""
     found: Counter[str] = Counter()
     for row in rows:
-        found.update({r: n for r, n in row.not_covered.items() if r.startswith("known divergence ")})
+        found.update(row.known_divergences)
     return dict(sorted(found.items()))
-
-
-def _claims(subject: Subject) -> tuple[tuple[bool, str], ...]:
-    c = subject.capabilities
-    return (
-        (c.gradients, "gradients"),
-        (c.bias, "an additive bias"),
-        (c.bias_gradient or not c.bias, "the gradient of a bias"),
-        (c.value_width_differs, "a value width other than the key width"),
-        (c.grouped_heads, "grouped heads"),
-        (c.any_head_map, "arbitrary head maps"),
-        (c.dropout_multiplier, "dropout"),
-        (c.returns_lse, "LSE"),
-        (c.empty_rows, "rows that see no key"),
-        (c.zero_sizes, "zero lengths"),
-        (c.any_scale, "a scale of one's own"),
-        (c.deterministic, "the same bits from the same call"),
-        (c.refuses_meaningless, "an exception for calls without meaning"),
-        (c.softcap, "a softcap"),
-        (c.sink, "an attention sink"),
-    )

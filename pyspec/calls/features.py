@@ -107,7 +107,7 @@ def _has_empty_row(call: CallFields) -> bool:
 
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("dtype", "number format", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
+    Feature("dtype", "dtype", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
             names=lambda c: (c.dtype,)),
     Feature("query", "query", (Part("query", "numbers", ("batch", "query_heads", "queries", "key_width")),)),
     Feature("key", "key", (Part("key", "numbers", ("batch", "key_heads", "keys", "key_width")),)),

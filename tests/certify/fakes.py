@@ -13,6 +13,7 @@ from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.properties.agree import agree
 from attnspec.certify.properties.model import Bench, Outcome, Property
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.subjects.claims import requires
 from attnspec.certify.subjects.subject import Capabilities, Observation, Subject
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to
@@ -87,7 +88,7 @@ OUTSIDE = Property(
     theorem=None,
     basis="a test",
     check=check_output,
-    needs=lambda claims: "not claimed",
+    needs=requires("softcap"),
 )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnspec.certify.properties.surgery import with_mask
-from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
+from attnspec.certify.subjects.families import NumpyScores
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
-from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.dropout import multiplier
@@ -43,7 +43,7 @@ class WrongScores:
         return f"planted:{self.bug.name}"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
+    def capabilities(self) -> Capabilities:
         return NumpyScores().capabilities
 
     def identity(self) -> dict[str, str]:

@@ -105,7 +105,9 @@ def test_a_contract_that_is_not_kept_is_refuted(contract: str, fill: float | Non
 
 def test_without_a_contract_there_is_nothing_to_hold() -> None:
     claims = blind(None, 0.0).capabilities
-    assert registered()["policy-backend-contract"].needs(claims) == "nothing claimed about empty rows"
+    lacking = registered()["policy-backend-contract"].needs(claims)
+    assert lacking is not None
+    assert lacking.feature == "empty_row_rule"
 
 
 class Peeks(planted.WrongVisibility):
