@@ -12,8 +12,8 @@ from attnspec.certify.errors import MissingDevice, UsageError
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.properties.agree import agree
 from attnspec.certify.properties.model import Bench, Outcome, Property
-from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.claims import requires
+from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation, Subject
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to
