@@ -66,15 +66,16 @@ def run_chunk(
             found["undecided"] += judgement.undecided_count
             found["escalated"] += judgement.escalated_count
             found["ratios"].append([judgement.tensor, round(min(judgement.worst, 1e9), 6)])
-            if not judgement.inside:
+            if judgement.outside:
                 found["alarms"].append([index, f"{claim}, {judgement.tensor}: {judgement.worst:.4g} × the bound"])
     return found
 
 
 def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
     """Every tensor of a call against its exact value."""
-    from attnspec.certify.campaign.parts import features_of
     from attnspec.certify.properties.agree import agree
+
+    from attnspec.certify.campaign.parts import features_of
     from attnspec.strategies import PROFILES, call_at
 
     features = features_of(bench.subject.capabilities, dtype)

@@ -112,9 +112,9 @@ def run(subjects: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool,
 
 
 def _run(ready: list[Ready], as_json: bool, quiet: bool) -> ExitCode:
-    from attnspec.certify.campaign.events import Handler, broadcast
     from attnspec.certify.campaign.parts import default_parts
     from attnspec.certify.campaign.phases import run_campaign
+    from attnspec.certify.evidence.events import Handler, broadcast
     from attnspec.certify.evidence.report.files import Evidence, JsonLines
     from attnspec.certify.evidence.report.terminal import Terminal
 
@@ -165,7 +165,7 @@ def list_(what: str | None) -> ExitCode:
     if what is None:
         click.echo()
     if what in (None, "properties"):
-        from attnspec.certify.properties import registered
+        from attnspec.certify.trials import registered
 
         known = registered()
         width = max(map(len, known), default=0)
@@ -179,11 +179,11 @@ def list_(what: str | None) -> ExitCode:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
 @_clear
 def replay(name: str, out: Path | None) -> ExitCode:
-    """Check a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
+    """Run a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
     from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.campaign.replay import replay as again
     from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
     from attnspec.certify.evidence.proofs import not_compiled_here
-    from attnspec.certify.evidence.replay import replay as again
     from attnspec.certify.evidence.report.text import refutation
 
     record = read_counterexample(find_counterexample(name, (out or Path("cert"),)))
@@ -194,11 +194,11 @@ def replay(name: str, out: Path | None) -> ExitCode:
         # Whether the proofs are current changes nothing about what the kernel computes.
         proofs = not_compiled_here(str(error))
     found = again(record, parts, proofs)
-    if found.skipped is not None:
-        click.echo(f"{record.id}: nothing could be tested: {found.skipped}")
+    if found.skip is not None:
+        click.echo(f"{record.id}: nothing could be tested: {found.skip.text}")
         return ExitCode.INCOMPLETE
     if found.refuted:
-        click.echo(refutation(found.record, found.call, proofs))
+        click.echo(refutation(found.record, proofs))
         return ExitCode.REFUTED
     click.echo(f"{record.id} holds now: {record.property} of {record.subject} on {record.device}, {record.dtype}")
     return ExitCode.CERTIFIED
@@ -211,19 +211,19 @@ def replay(name: str, out: Path | None) -> ExitCode:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
 @_clear
 def explain(name: str, subject: str | None, device: str | None, out: Path | None) -> ExitCode:
-    """Show where a subject leaves what is allowed: by tensor, row and stage.
+    """Run a failing trial again and show where the subject leaves what is allowed: by tensor, row and stage.
 
     ID|FILE is a counter-example, or a call written by attnspec.pyspec.call_to_json (then --subject is needed).
     Exit 1 if anything leaves, 0 if all is inside, 4 if the subject does not claim the call.
     """
+    from attnspec.certify.campaign.explain import asked
+    from attnspec.certify.campaign.explain import explain as explained
     from attnspec.certify.campaign.parts import default_parts
-    from attnspec.certify.evidence.explain import asked
-    from attnspec.certify.evidence.explain import explain as explained
     from attnspec.certify.evidence.report.explained import explanation
 
     found = explained(asked(name, subject, device, (out or Path("cert"),)), default_parts())
     click.echo(explanation(found))
-    if found.skipped is not None:
+    if found.outcome.skip is not None:
         return ExitCode.INCOMPLETE
     return ExitCode.REFUTED if found.refuted else ExitCode.CERTIFIED
 

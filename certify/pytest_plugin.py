@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from attnspec.certify.conformance import ConformanceCase
 
 DEFAULT_SUBJECTS = ("numpy-reference", "torch-sdpa:math", "torch-sdpa:flash")
-DEFAULT_DTYPES = ("float32", "bfloat16")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,6 +1,27 @@
 """What an attention kernel must compute, at any precision, with derived error bounds.
 
-Mirrors the Lean specification in spec/ file by file. Needs neither torch nor hypothesis.
+The files of this folder are the spec. These mirror spec/AttnSpec, file by file:
+
+    arrays        sums, matrices and exp in any number system    Sum, Matrix, Exp
+    softmax       softmax of rows over visible keys, centring    Softmax
+    attention     forward, its derivative, and the transpose     Attention
+    visibility    which query may attend to which key            Visibility
+    heads         grouped heads                                  Heads
+    scale         the four places of the scale                   Scale
+    dropout       the multiplier of weights                      Dropout
+    sink          an extra logit that takes mass                 Sink
+    online        attention in pieces, and their merge           Online
+    dual          dual numbers                                   Dual
+
+and these say what Lean leaves open or does for one head:
+
+    domain        what the spec needs of a number system
+    scores        the families of scores beside dot products; lengths: which vectors have no direction
+    evaluate      a whole call, all heads at once
+
+Beside the spec stand calls/ (the call as data, formats, masks), domains/ (number systems), oracle/ (ledgers, bounds,
+enclosures, judgements, traces), handover/ (manifests, and calls handed to other kernels) and study/ (notes in code
+that no verdict rests on). Nothing here needs torch or hypothesis.
 """
 
 from attnspec.pyspec.calls.call import AttentionCall, CallError, Dropout, Layout, Visibility, make_call

@@ -10,7 +10,7 @@ from attnspec.certify.campaign.budget import audited
 from attnspec.certify.campaign.search import Draw, Tally, check_case
 from attnspec.certify.errors import CertifyError
 from attnspec.certify.evidence.certificate import AuditRecord
-from attnspec.certify.properties.model import Bench
+from attnspec.certify.trials.held import Held
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +31,10 @@ class Audit:
 
 def audit(
     pairs: Sequence[Audited],
-    fresh_bench: Callable[[], Bench],
+    fresh: Callable[[], Held],
     seed: int,
     deadline: float | None,
-    redo: Sequence[tuple[str, str, Callable[[Bench], bool]]] = (),
+    redo: Sequence[tuple[str, str, Callable[[Held], bool]]] = (),
 ) -> Audit | None:
     """Run the sample again; None when the time is out first. `redo` lists (property, dtype, still refuted?) of
     counter-examples, which are run again too.
@@ -42,7 +42,7 @@ def audit(
     lines: list[str] = []
     differing: set[tuple[str, str]] = set()
     rerun = values = 0
-    bench: Bench | None = None
+    held: Held | None = None
     for pair in pairs:
         tally = pair.tally
         if tally.refuting is not None:
@@ -51,8 +51,8 @@ def audit(
             if deadline is not None and time.monotonic() > deadline:
                 return None
             try:
-                bench = fresh_bench() if bench is None else bench
-                again = check_case(tally.prop, bench, pair.draw, index)
+                held = fresh() if held is None else held
+                again = check_case(tally.prop, held, pair.draw, index)
             except CertifyError as error:
                 return _impossible(f"not possible: {error}")
             before = tally.signatures[index]
@@ -69,8 +69,8 @@ def audit(
     for name, dtype, refuted in redo:
         rerun += 1
         try:
-            bench = fresh_bench() if bench is None else bench
-            same = refuted(bench)
+            held = fresh() if held is None else held
+            same = refuted(held)
         except CertifyError as error:
             return _impossible(f"not possible: {error}")
         except Exception:

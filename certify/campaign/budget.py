@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 
-from attnspec.certify.properties.model import Property
+from attnspec.certify.trials.claim import Property
 
 PROFILES = ("smoke", "pr", "release")
 
-_CASES = {"smoke": 6, "pr": 40, "release": 400}
+# Formats that are run where the user names none and the subject claims them.
+DEFAULT_DTYPES = ("float32", "bfloat16")
 
-# The claims that compare every output with its exact value catch the most.
-_AGREEMENT_SHARE = 3
+_CASES = {"smoke": 6, "pr": 40, "release": 400}
 
 # Checks that run a subject several times on one call see more of it per case.
 _SMALL_SHARE = 0.75
@@ -24,6 +24,9 @@ _SETTLED_SHARE = 0.25
 PATIENCE = 8
 
 AUDIT_SHARE = 0.05
+
+# A row with a larger share of undecided cases among those that were judged is undecided itself.
+UNDECIDED_SHARE = 0.05
 
 
 # A kernel with one bug breaks many claims. The first refutations are made as small as can be, the later ones less;
@@ -43,8 +46,8 @@ def cases_for(prop: Property, profile: str, examples: int | None = None) -> int:
     if examples is not None:
         return examples
     count = _CASES[profile]
-    if prop.id.endswith("-agreement"):
-        return count * _AGREEMENT_SHARE
+    if prop.share > 1.0:
+        return round(count * prop.share)
     return max(3, int(count * _SMALL_SHARE)) if prop.small else count
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.evidence.proofs import proof_state
-from attnspec.certify.properties.model import Property
 from attnspec.certify.subjects.subject import Capabilities, Subject
+from attnspec.certify.trials.claim import Property
 from attnspec.pyspec import AttentionCall
 
 REFERENCE = "numpy-reference"
@@ -72,7 +72,7 @@ def _fresh(spec: str, device: str, timeout: float) -> Subject:
 
 
 def _properties() -> Mapping[str, Property]:
-    from attnspec.certify.properties import registered
+    from attnspec.certify.trials import registered
 
     return registered()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import time
 import traceback
+from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from attnspec.certify.campaign.audit import Audited, audit
 from attnspec.certify.campaign.budget import SETTLED, cases_for, cases_once_settled, seed_for
-from attnspec.certify.campaign.events import Handler, PairStarted, PhaseFinished
+from attnspec.certify.campaign.conclude import conclude, why_failed
 from attnspec.certify.campaign.identify import Ready
 from attnspec.certify.campaign.parts import REFERENCE, Parts
 from attnspec.certify.campaign.refute import refute, run_stored
@@ -19,10 +21,13 @@ from attnspec.certify.campaign.search import Draw, Tally, not_covered, search
 from attnspec.certify.errors import OwnFault
 from attnspec.certify.evidence.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
 from attnspec.certify.evidence.environment import debugging
-from attnspec.certify.properties.model import Bench, Property
+from attnspec.certify.evidence.events import Handler, PairStarted, PhaseFinished
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.subjects.subject import Subject
-from attnspec.certify.verdict.conclude import conclude, why_failed
+from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.engine import run_trial
+from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.trial import Trial
 from attnspec.certify.verdict.waivers import find_waiver
 
 
@@ -69,15 +74,16 @@ def run_campaign(
 def _examine(run: Run, subject: Subject, proofs: ProofRecord) -> None:
     ready, request = run.ready, run.ready.request
     assert ready.ledger_for is not None
-    bench = Bench(subject, ready.ledger_for, request.device)
+    held = Held(subject, ready.ledger_for, request.device)
     reference = run.parts.reference() if request.subject != REFERENCE else None
     with run.phase("stored counter-examples"):
-        tallies = run_stored(run, bench, proofs)
+        tallies = run_stored(run, held, proofs)
     with run.phase("search"):
         pairs = [(p, d) for d in ready.dtypes for p in ready.properties]
         try:
             for number, (prop, dtype) in enumerate(pairs, 1):
-                _pair(run, bench, reference, proofs, prop, dtype, number, len(pairs), tallies.get((prop.id, dtype)))
+                known = tallies.get((prop.id, dtype))
+                _pair(run, held, reference, proofs, _Pair(prop, dtype, number, len(pairs), known))
         except KeyboardInterrupt:
             seen = {(row.id, row.dtype) for row in run.rows}
             run.rows += [Tally(p, d).record() for p, d in pairs if (p.id, d) not in seen]
@@ -85,43 +91,44 @@ def _examine(run: Run, subject: Subject, proofs: ProofRecord) -> None:
         for row in run.rows:
             if row.vacuous * 2 > row.drawn:
                 run.warn(f"{row.id} ({row.dtype}): the bound says nothing in {row.vacuous} of {row.drawn} cases")
-        held = sum(row.state == "held" for row in run.rows)
+        holding = sum(row.state == "held" for row in run.rows)
         cases = sum(row.cases for row in run.rows)
-        run.tell(PhaseFinished("search", f"{cases} cases, {held} of {len(pairs)} claims held"))
+        run.tell(PhaseFinished("search", f"{cases} cases, {holding} of {len(pairs)} claims held"))
     with run.phase("audit"):
         _audit(run)
 
 
-def _pair(
-    run: Run,
-    bench: Bench,
-    reference: Subject | None,
-    proofs: ProofRecord,
-    prop: Property,
-    dtype: str,
-    number: int,
-    total: int,
-    known: Tally | None,
-) -> None:
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """One property at one dtype, its place among all of them, and its tally where a stored trial refutes it."""
+
+    prop: Property
+    dtype: str
+    number: int
+    total: int
+    known: Tally | None
+
+
+def _pair(run: Run, held: Held, reference: Subject | None, proofs: ProofRecord, pair: _Pair) -> None:
     """Search one property at one dtype and add its row."""
-    request = run.ready.request
+    request, prop, dtype = run.ready.request, pair.prop, pair.dtype
     start = time.monotonic()
-    reason = prop.needs(bench.subject.capabilities)
+    reason = prop.needs(held.claims)
     if reason is not None:
         run.finish(not_covered(prop, dtype, reason), start)
         return
-    tally = known or Tally(prop, dtype, run.parts.traits)
-    draw = _draw(run, bench.subject, prop, dtype)
+    tally = pair.known or Tally(prop, dtype, run.parts.traits)
+    draw = _draw(run, held.subject, prop, dtype)
     cases = cases_for(prop, request.profile, request.examples)
     if _settled(run):
         cases = cases_once_settled(cases)
-    run.tell(PairStarted(prop.id, dtype, cases, number, total))
+    run.tell(PairStarted(prop.id, dtype, cases, pair.number, pair.total))
     fault = None
     try:
-        if known is None:
-            search(tally, bench, draw, cases, run.tell, run.deadline)
-        if tally.refuting is not None and known is None:
-            refute(run, bench, reference, proofs, tally.refuting, prop, dtype)
+        if pair.known is None:
+            search(tally, held, draw, cases, run.tell, run.deadline)
+        if tally.refuting is not None and pair.known is None:
+            refute(run, held, reference, proofs, tally.refuting, prop)
     except OwnFault as error:
         fault = str(error)
         if debugging():
@@ -155,9 +162,7 @@ def _draw(run: Run, subject: Subject, prop: Property, dtype: str) -> Draw:
 
 def _with_example(run: Run, tally: Tally) -> PropertyRecord:
     example = run.found.get((tally.prop.id, tally.dtype))
-    note = None
-    if tally.refuting is not None and tally.refuting.outcome is not None:
-        note = tally.refuting.outcome.broken
+    note = None if tally.refuting is None else tally.refuting.outcome.text
     return tally.record(counterexample=None if example is None else example[0].id, note=note)
 
 
@@ -166,18 +171,16 @@ def _audit(run: Run) -> None:
     assert ready.ledger_for is not None
     fresh: list[Subject] = []
 
-    def bench() -> Bench:
+    def held() -> Held:
         assert ready.ledger_for is not None
         fresh.append(run.parts.fresh(request.subject, request.device, request.call_timeout))
-        return Bench(fresh[0], ready.ledger_for, request.device)
+        return Held(fresh[0], ready.ledger_for, request.device)
 
-    properties = {p.id: p for p in ready.properties}
     redo = [
-        (name, dtype, lambda b, p=properties[name], c=call: p.check(c, b).refuted)
-        for (name, dtype), (_, call) in run.found.items()
+        (name, dtype, partial(_fails_again, record.failing_trial())) for (name, dtype), (record, _) in run.found.items()
     ]
     try:
-        done = audit(run.pairs, bench, request.seed, run.deadline, redo)
+        done = audit(run.pairs, held, request.seed, run.deadline, redo)
     finally:
         for subject in fresh:
             if isinstance(subject, IsolatedSubject):
@@ -198,6 +201,10 @@ def _audit(run: Run) -> None:
     run.tell(
         PhaseFinished("audit", f"{record.rerun} re-run, {record.values_differ + record.verdicts_differ} differ")
     )  # fmt: skip
+
+
+def _fails_again(trial: Trial, held: Held) -> bool:
+    return run_trial(trial, held).outcome.refuted
 
 
 def _identified(ready: Ready) -> str:

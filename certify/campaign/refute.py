@@ -6,85 +6,80 @@ import time
 from pathlib import Path
 
 from attnspec.certify.campaign.budget import reduction_budget
-from attnspec.certify.campaign.events import CounterExampleFound, PhaseFinished, Reducing
-from attnspec.certify.campaign.minimise import REDUCTION_SECONDS, minimise, refutes_reference
+from attnspec.certify.campaign.minimise import REDUCTION_SECONDS, Reduction, minimise, refutes_reference
 from attnspec.certify.campaign.run import Run
-from attnspec.certify.campaign.search import Case, Tally, judged
+from attnspec.certify.campaign.search import Case, Tally, case_of
 from attnspec.certify.campaign.stored import concerns, replay, snippet_of, stored
 from attnspec.certify.errors import CertifyError, OwnFault
-from attnspec.certify.evidence.counterexample import make_counterexample, write_counterexample
+from attnspec.certify.evidence.counterexample import Refutation, make_counterexample, write_counterexample
+from attnspec.certify.evidence.events import CounterExampleFound, PhaseFinished, Reducing
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
-from attnspec.certify.properties.model import Bench, Outcome, Property
 from attnspec.certify.subjects.subject import Subject
-from attnspec.pyspec import AttentionCall
+from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.engine import Checked
+from attnspec.certify.trials.held import Held
 
 
-def refute(
-    run: Run, bench: Bench, reference: Subject | None, proofs: ProofRecord, case: Case, prop: Property, dtype: str
-) -> None:
+def refute(run: Run, held: Held, reference: Subject | None, proofs: ProofRecord, case: Case, prop: Property) -> None:
     """Make the refuting call small and write it down. An OwnFault where a right kernel is refuted on it as well."""
     assert case.call is not None
-    assert case.outcome is not None
+    assert case.trial is not None
     if refutes_reference(prop, reference, case.call):
         raise OwnFault(
             f"property {prop.id}, case {case.index}: the reference is refuted as well, so the check is wrong"
         )
-    tries = reduction_budget(len(run.found))
-    run.tell(Reducing(prop.id, dtype))
-    seconds = REDUCTION_SECONDS if run.deadline is None else run.deadline - time.monotonic()
+    run.tell(Reducing(prop.id, case.call.dtype))
+    left = REDUCTION_SECONDS if run.deadline is None else run.deadline - time.monotonic()
+    how = Reduction(
+        prop,
+        held,
+        run.parts.reduce,
+        reference,
+        reduction_budget(len(run.found)),
+        min(REDUCTION_SECONDS, left),
+        [call for _, call in run.found.values()],
+    )
+    found = Checked(case.call, case.outcome, case.trial)
     try:
-        call, outcome = minimise(
-            prop,
-            bench,
-            run.parts.reduce,
-            case.call,
-            case.outcome,
-            reference,
-            tries,
-            min(REDUCTION_SECONDS, seconds),
-            [call for _, call in run.found.values()],
-        )
+        smallest = minimise(how, found)
     except KeyboardInterrupt:
-        _keep(run, bench, proofs, prop, case.call, case.outcome, case.index, False)
+        _keep(run, held, proofs, _refutation(run, held, prop, found, case.index, False))
         raise
-    _keep(run, bench, proofs, prop, call, outcome, case.index, True)
+    _keep(run, held, proofs, _refutation(run, held, prop, smallest, case.index, True))
 
 
-def _keep(
-    run: Run,
-    bench: Bench,
-    proofs: ProofRecord,
-    prop: Property,
-    call: AttentionCall,
-    outcome: Outcome,
-    index: int,
-    reduced: bool,
-    *,
-    is_stored: bool = False,
-) -> None:
-    """Record a refutation, write it, and tell of it."""
+def _refutation(run: Run, held: Held, prop: Property, found: Checked, index: int, reduced: bool) -> Refutation:
     request = run.ready.request
-    record = make_counterexample(
+    assert found.trial is not None
+    return Refutation(
         prop=prop,
         subject=request.subject,
         device=request.device,
         isolated=run.ready.isolated,
-        ledger=bench.ledger_for(call.dtype),
-        call=call,
-        outcome=outcome,
+        ledger=held.ledger_for(found.call.dtype),
+        base=found.call,
+        trial=found.trial,
+        outcome=found.outcome,
         seed=request.seed,
         index=index,
         profile=request.profile,
         reduced=reduced,
-        snippet=snippet_of(bench.subject, call),
-        theorem_checked_here=checked_here(proofs, prop.theorem),
     )
-    run.found[prop.id, call.dtype] = (record, call)
-    path = write_counterexample(record, _folder(request.out))
+
+
+def _keep(run: Run, held: Held, proofs: ProofRecord, found: Refutation, *, is_stored: bool = False) -> None:
+    """Record a refutation, write it, and tell of it."""
+    record = make_counterexample(
+        found,
+        snippet_of(held.subject, found.trial, found.outcome),
+        theorem_checked_here=checked_here(proofs, found.prop.theorem),
+    )
+    run.found[found.prop.id, found.base.dtype] = (record, found.base)
+    path = write_counterexample(record, _folder(run.ready.request.out))
     run.tell(CounterExampleFound(record, path, is_stored))
 
 
-def run_stored(run: Run, bench: Bench, proofs: ProofRecord) -> dict[tuple[str, str], Tally]:
+def run_stored(run: Run, held: Held, proofs: ProofRecord) -> dict[tuple[str, str], Tally]:
     """Run the stored counter-examples; return the tallies of the pairs that they refute."""
     ready, request = run.ready, run.ready.request
     records, bad = stored(_folder(request.out))
@@ -98,7 +93,7 @@ def run_stored(run: Run, bench: Bench, proofs: ProofRecord) -> dict[tuple[str, s
             continue
         prop = properties[record.property]
         try:
-            again = replay(record, prop, bench)
+            again = replay(record, prop, held)
         except CertifyError as error:
             run.aside.append(record.id)
             run.warn(str(error))
@@ -110,10 +105,12 @@ def run_stored(run: Run, bench: Bench, proofs: ProofRecord) -> dict[tuple[str, s
         key = (prop.id, record.dtype)
         if key not in refuted:
             tally = Tally(prop, record.dtype, run.parts.traits)
-            run.tell(tally.add(judged(record.index, again.call, again.outcome)))
+            found = Checked(record.base_call(), again.outcome, again.trial)
+            run.tell(tally.add(case_of(record.index, found)))
             tally.finished = True
             refuted[key] = tally
-            _keep(run, bench, proofs, prop, again.call, again.outcome, record.index, record.reduced, is_stored=True)
+            kept = _refutation(run, held, prop, found, record.index, record.reduced)
+            _keep(run, held, proofs, kept, is_stored=True)
     parts = ((run.still, "still refute"), (run.hold, "hold now"), (run.aside, "are about something else"))
     run.tell(
         PhaseFinished("stored counter-examples", ", ".join(f"{len(n)} {t}" for n, t in parts if n) or "none")

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from attnspec.certify.campaign.audit import Audited
-from attnspec.certify.campaign.events import Handler, PairFinished, PhaseStarted, Warned
 from attnspec.certify.campaign.identify import Ready
 from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.campaign.search import Tally
 from attnspec.certify.evidence.certificate import AuditRecord, PropertyRecord
 from attnspec.certify.evidence.counterexample import CounterExample
+from attnspec.certify.evidence.events import Handler, PairFinished, PhaseStarted, Warned
 from attnspec.pyspec import AttentionCall
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from attnspec.certify.campaign.budget import PATIENCE
-from attnspec.certify.campaign.events import CaseChecked, CaseStatus
+from attnspec.certify.campaign.budget import PATIENCE, UNDECIDED_SHARE
 from attnspec.certify.errors import CertifyError, OwnFault
-from attnspec.certify.evidence.certificate import PropertyRecord, TensorRecord
+from attnspec.certify.evidence.certificate import PropertyRecord, SkipRecord, State, TensorRecord
+from attnspec.certify.evidence.events import CaseChecked
 from attnspec.certify.evidence.numbers import ratio_out
-from attnspec.certify.properties.model import Bench, Outcome, Property
-from attnspec.certify.subjects.claims import Skip
+from attnspec.certify.subjects.subject import Skip
+from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.engine import Checked, check
+from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.outcome import CaseStatus, Outcome, no_such_call
+from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 
 # Labels of a call's origin that number it instead of classing it.
@@ -24,32 +28,32 @@ Draw = Callable[[int], AttentionCall]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One case after its check. `call` is the prepared call, or None where the claim does not speak of the draw."""
+    """One case after its check; `call` is the prepared call, or None where the claim does not speak of the draw."""
 
     index: int
-    status: CaseStatus
-    reason: str | Skip | None
-    call: AttentionCall | None
-    outcome: Outcome | None
+    outcome: Outcome
+    call: AttentionCall | None = None
+    trial: Trial | None = None
+
+    @property
+    def status(self) -> CaseStatus:
+        """What the case counts as."""
+        return self.outcome.status
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """What a repetition must reproduce: the status, the text, and every ratio bit for bit."""
-        judged = () if self.outcome is None else self.outcome.judgements
-        broken = None if self.outcome is None else self.outcome.broken
-        return (self.status, broken, tuple((j.tensor, j.inside, j.worst.hex()) for j in judged))
+        """What a repetition must reproduce: the status, the failures, and every ratio bit for bit."""
+        judged = tuple((j.tensor, j.state, j.worst.hex()) for j in self.outcome.judgements)
+        return (self.status, self.outcome.failures, judged)
 
 
-def check_case(prop: Property, bench: Bench, draw: Draw, index: int) -> Case:
+def check_case(prop: Property, held: Held, draw: Draw, index: int) -> Case:
     """Draw input `index`, prepare it and check it. Whatever this package itself gets wrong is an OwnFault."""
     try:
         call = prop.prepare(draw(index))
         if call is None:
-            return Case(index, "skipped", "the claim does not speak of the drawn call", None, None)
-        reason = bench.uncovered(call)
-        if reason is not None:
-            return Case(index, "not_covered", reason, call, None)
-        return judged(index, call, prop.check(call, bench))
+            return Case(index, Outcome(skip=no_such_call("the claim does not speak of the drawn call")))
+        return case_of(index, check(prop, call, held))
     except CertifyError:
         raise
     except Exception as error:
@@ -59,16 +63,9 @@ def check_case(prop: Property, bench: Bench, draw: Draw, index: int) -> Case:
         ) from error
 
 
-def judged(index: int, call: AttentionCall, outcome: Outcome) -> Case:
-    """The case behind an outcome. A case whose every bound said nothing is vacuous, not held."""
-    if outcome.refuted:
-        return Case(index, "refuted", None, call, outcome)
-    if outcome.skipped is not None:
-        status: CaseStatus = "not_covered" if isinstance(outcome.skipped, Skip) else "skipped"
-        return Case(index, status, outcome.skipped, call, outcome)
-    if outcome.judgements and all(j.tensor in outcome.vacuous for j in outcome.judgements):
-        return Case(index, "vacuous", "every bound was as wide as the tensor itself", call, outcome)
-    return Case(index, "held", None, call, outcome)
+def case_of(index: int, checked: Checked) -> Case:
+    """The case behind a check."""
+    return Case(index, checked.outcome, checked.call, checked.trial)
 
 
 @dataclass
@@ -81,9 +78,8 @@ class Tally:
     drawn: int = 0
     tested: list[int] = field(default_factory=list)
     vacuous: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    not_covered: Counter[str] = field(default_factory=Counter)
-    known_divergences: Counter[str] = field(default_factory=Counter)
+    undecided: int = 0
+    skips: Counter[Skip] = field(default_factory=Counter)
     worst: float | None = None
     worst_index: int | None = None
     tensors: dict[str, _TensorTally] = field(default_factory=dict)
@@ -98,23 +94,14 @@ class Tally:
         self.drawn += 1
         ratios: dict[str, float] = {}
         elements = 0
-        labels: dict[str, str] = {}
-        if case.status == "skipped":
-            self.skipped[str(case.reason)] += 1
-        elif case.status == "not_covered":
-            self.not_covered[str(case.reason)] += 1
-            if isinstance(case.reason, Skip) and case.reason.kind == "known_divergence":
-                self.known_divergences[str(case.reason)] += 1
+        outcome = case.outcome
+        if outcome.skip is not None:
+            self.skips[outcome.skip] += 1
         else:
-            assert case.outcome is not None
-            assert case.call is not None
-            if case.status == "vacuous":
-                self.vacuous += 1
-            else:
-                self._count(case)
-            for j in case.outcome.judgements:
+            self._count(case)
+            for j in outcome.judgements:
                 kept = self.tensors.setdefault(j.tensor, _TensorTally())
-                if j.tensor in case.outcome.vacuous and j.inside:
+                if j.tensor in outcome.vacuous and not j.outside:
                     kept.vacuous += 1
                 else:
                     kept.add(j.worst, j.size)
@@ -123,18 +110,24 @@ class Tally:
             worst = max(ratios.values(), default=None)
             if worst is not None and (self.worst is None or worst > self.worst):
                 self.worst, self.worst_index = worst, case.index
+        labels: dict[str, str] = {}
         if case.status == "refuted":
             self.refuting = case
             assert case.call is not None
             labels = dict(case.call.origin)
-        reason = None if case.reason is None else str(case.reason)
+        reason = None if outcome.skip is None else outcome.skip.text
         return CaseChecked(
             self.prop.id, self.dtype, case.index, case.status, reason, ratios, elements, labels
         )  # fmt: skip
 
     def _count(self, case: Case) -> None:
-        assert case.outcome is not None
         assert case.call is not None
+        if case.status == "vacuous":
+            self.vacuous += 1
+            return
+        if case.status == "undecided":
+            self.undecided += 1
+            return
         self.tested.append(case.index)
         self.signatures[case.index] = case.signature
         self.kernels[case.outcome.kernel] += 1
@@ -143,31 +136,34 @@ class Tally:
                 self.coverage.setdefault(label, Counter())[name] += 1
         self.coverage.setdefault("trait", Counter()).update(self.traits(case.call))
 
+    @property
+    def state(self) -> State:
+        """What the row of the certificate says."""
+        if self.refuting is not None:
+            return "refuted"
+        if not self.finished:
+            return "unfinished"
+        if self.undecided > UNDECIDED_SHARE * (self.undecided + len(self.tested)):
+            return "undecided"
+        if self.tested:
+            return "held"
+        # Where all that was drawn lay outside the claim, or the property does not speak of it, nothing is missing.
+        return "not_run" if self.vacuous else "not_covered"
+
     def record(self, *, counterexample: str | None = None, note: str | None = None) -> PropertyRecord:
         """The row of the certificate."""
-        if self.refuting is not None:
-            state = "refuted"
-        elif not self.finished:
-            state = "unfinished"
-        elif self.tested:
-            state = "held"
-        elif self.not_covered and not self.skipped and not self.vacuous:
-            state = "not_covered"
-        else:
-            state = "not_run"
         return PropertyRecord(
             id=self.prop.id,
             dtype=self.dtype,
-            state=state,  # type: ignore[arg-type]
+            state=self.state,
             claim=self.prop.claim,
             theorem=self.prop.theorem,
             basis=self.prop.basis,
             cases=len(self.tested),
             drawn=self.drawn,
             vacuous=self.vacuous,
-            skipped=dict(sorted(self.skipped.items())),
-            not_covered=dict(sorted(self.not_covered.items())),
-            known_divergences=dict(sorted(self.known_divergences.items())),
+            undecided=self.undecided,
+            skips=skip_records(self.skips),
             worst=ratio_out(self.worst),  # type: ignore[arg-type]
             worst_index=self.worst_index,
             tensors={name: t.record() for name, t in sorted(self.tensors.items())},
@@ -199,7 +195,7 @@ class _TensorTally:
 
 def search(
     tally: Tally,
-    bench: Bench,
+    held: Held,
     draw: Draw,
     cases: int,
     tell: Callable[[CaseChecked], None],
@@ -213,10 +209,16 @@ def search(
             break
         if deadline is not None and time.monotonic() > deadline:
             return
-        tell(tally.add(check_case(tally.prop, bench, draw, index)))
+        tell(tally.add(check_case(tally.prop, held, draw, index)))
         if tally.refuting is not None:
             break
     tally.finished = True
+
+
+def skip_records(skips: Mapping[Skip, int]) -> list[SkipRecord]:
+    """Reasons with the number of cases, most first."""
+    ordered = sorted(skips.items(), key=lambda item: (-item[1], item[0].kind, item[0].text))
+    return [SkipRecord(kind=s.kind, feature=s.feature, text=s.text, cases=n) for s, n in ordered]
 
 
 def not_covered(prop: Property, dtype: str, reason: Skip) -> PropertyRecord:
@@ -231,8 +233,8 @@ def not_covered(prop: Property, dtype: str, reason: Skip) -> PropertyRecord:
         cases=0,
         drawn=0,
         vacuous=0,
-        skipped={},
-        not_covered={},
+        undecided=0,
+        skips=[],
         worst=None,
         worst_index=None,
         tensors={},

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.properties import Bench, registered
-from attnspec.certify.properties.surgery import with_mask
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
+from attnspec.certify.trials import Held, check, registered
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.cut import told_explicitly
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 from attnspec.strategies import PROFILES, Features, call_at, small
+from attnspec.strategies.derived import with_mask
 
 CASES = 40
 
@@ -64,9 +64,6 @@ class Planted:
         if self.bug.on_tensors is None:
             return seen
         return replace(seen, tensors=self.bug.on_tensors(call, dict(seen.tensors)))
-
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
 
 
 def _polarity(call: AttentionCall) -> AttentionCall:
@@ -195,11 +192,11 @@ def _hunt(
     features: Features,
 ) -> SelfCheckRow:
     prop = registered()[prop_id]
-    bench = Bench(subject, subject.ledger)
+    held = Held(subject, subject.ledger)
     sizes = small(PROFILES[profile])
     limit = CASES if expected else CASES // 4
     for index in range(limit):
         call = prop.prepare(call_at(seed, index, sizes, features))
-        if call is not None and prop.check(call, bench).refuted:
+        if call is not None and check(prop, call, held).outcome.refuted:
             return SelfCheckRow(name, prop_id, True, expected, index + 1)
     return SelfCheckRow(name, prop_id, False, expected, limit)

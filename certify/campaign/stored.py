@@ -8,17 +8,21 @@ from pathlib import Path
 
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import CounterExample, read_counterexample
-from attnspec.certify.properties.model import Bench, Outcome, Property
 from attnspec.certify.subjects.subject import Subject
-from attnspec.pyspec import AttentionCall
+from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.engine import run_trial
+from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.outcome import Outcome
+from attnspec.certify.trials.snippet import snippet
+from attnspec.certify.trials.trial import Trial
 
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """A stored counter-example after it was run again."""
+    """A stored counter-example after its trial was run again."""
 
     record: CounterExample
-    call: AttentionCall
+    trial: Trial
     outcome: Outcome
 
 
@@ -45,15 +49,15 @@ def concerns(
     )
 
 
-def replay(record: CounterExample, prop: Property, bench: Bench) -> Replayed:
-    """Check the stored call again, under the bench's ledger."""
-    call = record.attention_call()
-    return Replayed(record, call, prop.check(call, bench))
+def replay(record: CounterExample, prop: Property, held: Held) -> Replayed:
+    """Run the stored trial again, under the ledger in force."""
+    trial = record.failing_trial()
+    return Replayed(record, trial, run_trial(trial, held, prop).outcome)
 
 
-def snippet_of(subject: Subject, call: AttentionCall) -> str:
-    """The subject's snippet for a call; a comment where it cannot give one."""
+def snippet_of(subject: Subject, trial: Trial, outcome: Outcome) -> str:
+    """The failing trial as a program; a comment where the subject cannot say how it is called."""
     try:
-        return subject.snippet(call)
+        return snippet(trial, outcome, subject.program)
     except Exception as error:
-        return f"# the subject gave no snippet: {type(error).__name__}: {error}\n"
+        return f"# the subject gave no program: {type(error).__name__}: {error}\n"

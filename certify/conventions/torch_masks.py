@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.certify.conventions.torch_tensors import torch_dtype
+from attnspec.certify.conventions.execute import torch_dtype
 from attnspec.pyspec.calls.encodings import BlockMask, CausalBias, CausalFlag, CuSeqlens, Encoded
 from attnspec.pyspec.calls.encodings.blocks import evaluate
 

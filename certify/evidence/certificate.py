@@ -6,6 +6,8 @@ or null (nothing was judged). Reading a certificate executes nothing.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +15,11 @@ import msgspec
 
 from attnspec.certify.errors import UsageError
 
-FORMAT: Literal["attnspec.certificate/1"] = "attnspec.certificate/1"
+FORMAT: Literal["attnspec.certificate/2"] = "attnspec.certificate/2"
 
-State = Literal["held", "refuted", "waived", "not_covered", "not_run", "unfinished", "not_reproducible", "own_fault"]
+State = Literal[
+    "held", "refuted", "waived", "not_covered", "not_run", "undecided", "unfinished", "not_reproducible", "own_fault"
+]
 Verdict = Literal["CERTIFIED", "CERTIFIED WITH WAIVERS", "REFUTED", "INCOMPLETE"]
 RatioField = float | Literal["infinite"] | None
 
@@ -25,6 +29,7 @@ LETTERS: dict[str, str] = {
     "waived": "W",
     "not_covered": "C",
     "not_run": "N",
+    "undecided": "D",
     "unfinished": "U",
     "not_reproducible": "X",
     "own_fault": "F",
@@ -33,8 +38,9 @@ MEANINGS: dict[str, str] = {
     "held": "held on every case tested",
     "refuted": "a case breaks the claim",
     "waived": "refuted, and listed as a known divergence",
-    "not_covered": "the subject does not claim to support it",
+    "not_covered": "outside the subject's claim, or of no call that it claims",
     "not_run": "no case could be tested",
+    "undecided": "too many cases that no precision decided",
     "unfinished": "stopped before its last case",
     "not_reproducible": "a fresh process decided a case differently",
     "own_fault": "this package failed while checking",
@@ -80,12 +86,21 @@ class TensorRecord(_Record, frozen=True):
     vacuous: int
 
 
+class SkipRecord(_Record, frozen=True):
+    """Why so many drawn cases were not tested: outside the claim, a known divergence, or no call of the property."""
+
+    kind: Literal["not_claimed", "known_divergence", "no_such_call"]
+    feature: str
+    text: str
+    cases: int
+
+
 class PropertyRecord(_Record, frozen=True):
     """One property at one dtype.
 
-    `cases` were tested; `skipped` and `not_covered` count what was drawn and not tested, by reason; `vacuous`
-    counts cases in which every bound said nothing. `known_divergences` are those of the `not_covered` that the subject
-    lists as wrong. `worst_index` is the index of the worst input.
+    `cases` were tested; `skips` counts what was drawn and not tested, by reason; `vacuous` counts cases in which every
+    bound said nothing, `undecided` those that the highest precision did not decide. `worst_index` is the index of the
+    worst input.
     """
 
     id: str
@@ -97,14 +112,13 @@ class PropertyRecord(_Record, frozen=True):
     cases: int
     drawn: int
     vacuous: int
-    skipped: dict[str, int]
-    not_covered: dict[str, int]
+    undecided: int
+    skips: list[SkipRecord]
     worst: RatioField
     worst_index: int | None
     tensors: dict[str, TensorRecord]
     counterexample: str | None = None
     note: str | None = None
-    known_divergences: dict[str, int] = {}
 
 
 class WaiverRecord(_Record, frozen=True):
@@ -170,7 +184,7 @@ class TimesRecord(_Record, frozen=True):
 class Certificate(_Record, frozen=True):
     """The whole document."""
 
-    format: Literal["attnspec.certificate/1"]
+    format: Literal["attnspec.certificate/2"]
     verdict: Verdict
     exit_code: int
     reasons: list[str]
@@ -193,6 +207,14 @@ class Certificate(_Record, frozen=True):
     times: TimesRecord
 
 
+def left_out_as_known(rows: Sequence[PropertyRecord]) -> dict[str, int]:
+    """Cases not covered because the subject lists them as a known divergence, by reason."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update({s.text: s.cases for s in row.skips if s.kind == "known_divergence"})
+    return dict(sorted(found.items()))
+
+
 def to_json(certificate: Certificate) -> str:
     """The certificate as an indented JSON document."""
     return msgspec.json.format(msgspec.json.encode(certificate), indent=2).decode() + "\n"
@@ -210,7 +232,7 @@ def read_certificate(path: Path) -> Certificate:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema of a certificate, as published in certify/schema/certificate.schema.json."""
+    """JSON Schema of a certificate, as published in certify/evidence/schema/certificate.schema.json."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Certificate)}
 
 

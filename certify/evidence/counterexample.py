@@ -1,9 +1,13 @@
-"""Counter-examples as files: one small JSON document that a replay reads, and the snippet that a person pastes."""
+"""Counter-examples as files: one JSON document that a replay reads, and the snippet that a person pastes.
+
+The record is the failing trial itself: the run, argument for argument, and what was expected of it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +16,14 @@ import msgspec
 from attnspec.certify.errors import UsageError, did_you_mean
 from attnspec.certify.evidence.ledgers import ledger_as_data, ledger_from_data
 from attnspec.certify.evidence.numbers import ratio_out
-from attnspec.certify.properties.model import Outcome, Property
+from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.outcome import Outcome
+from attnspec.certify.trials.record import TrialError, trial_from_data, trial_to_data
+from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json, call_to_json
 
-FORMAT: Literal["attnspec.counterexample/1"] = "attnspec.counterexample/1"
+FORMAT: Literal["attnspec.counterexample/2"] = "attnspec.counterexample/2"
+_OLDER = "attnspec.counterexample/1"
 _ID = re.compile(r"[0-9a-f]{4,64}")
 
 
@@ -45,13 +53,23 @@ class Observed(_Record, frozen=True):
     size: int
 
 
-class CounterExample(_Record, frozen=True):
-    """One refuted claim: the property, the subject, the reduced call and the numbers seen. Holds no code to run.
+class FailureRecord(_Record, frozen=True):
+    """Something wrong that is no number: its kind, the tensor it is about ("": none), and words for people."""
 
-    `call` is the document of attnspec.pyspec.call_to_json. `snippet` is text for people; nothing here executes it.
+    kind: str
+    tensor: str
+    text: str
+
+
+class CounterExample(_Record, frozen=True):
+    """One refuted claim: the property, the subject, the failing trial and what was seen. Holds no code to run.
+
+    trial: the document of attnspec.certify.trials.trial_to_data, the run as it was made. base: that of
+    pyspec.call_to_json, the call from which the property derived the trial. mistakes: wrong models that the result
+    agrees with. snippet: text for people; nothing here executes it.
     """
 
-    format: Literal["attnspec.counterexample/1"]
+    format: Literal["attnspec.counterexample/2"]
     id: str
     property: str
     claim: str
@@ -62,25 +80,57 @@ class CounterExample(_Record, frozen=True):
     dtype: str
     isolated: bool
     ledger: dict[str, Any]
-    broken: str | None
+    failures: list[FailureRecord]
+    mistakes: list[str]
     observed: list[Observed]
-    call: msgspec.Raw
+    trial: msgspec.Raw
+    base: msgspec.Raw
     seed: int
     index: int
     profile: str
     reduced: bool
     snippet: str
 
-    def attention_call(self) -> AttentionCall:
-        """The reduced call, validated."""
+    def failing_trial(self) -> Trial:
+        """The trial that failed, validated."""
         try:
-            return call_from_json(bytes(self.call))
+            return trial_from_data(msgspec.json.decode(bytes(self.trial)))
+        except (CallError, TrialError, msgspec.DecodeError) as error:
+            raise UsageError(f"counter-example {self.id}: {error}") from error
+
+    def base_call(self) -> AttentionCall:
+        """The call from which the trial was derived, validated."""
+        try:
+            return call_from_json(bytes(self.base))
         except CallError as error:
             raise UsageError(f"counter-example {self.id}: {error}") from error
 
     def held_to(self) -> Ledger:
         """The ledger it was refuted under."""
         return ledger_from_data(self.ledger, f"counter-example {self.id}")
+
+
+def in_words(record: CounterExample) -> str | None:
+    """What is wrong, where words say more than the numbers: the failures, else the mistakes that fit."""
+    return "; ".join(f.text for f in record.failures) or " or ".join(record.mistakes) or None
+
+
+@dataclass(frozen=True, eq=False)
+class Refutation:
+    """A refuted property: the subject, what it was held to, the base call, the failing trial and its outcome."""
+
+    prop: Property
+    subject: str
+    device: str
+    isolated: bool
+    ledger: Ledger
+    base: AttentionCall
+    trial: Trial
+    outcome: Outcome
+    seed: int = 0
+    index: int = 0
+    profile: str = ""
+    reduced: bool = False
 
 
 def number(value: float) -> Number:
@@ -93,7 +143,7 @@ def observed_from(judgement: Judgement) -> Observed:
     lower, upper = judgement.exact
     return Observed(
         tensor=judgement.tensor,
-        inside=judgement.inside,
+        inside=not judgement.outside,
         worst=ratio_out(judgement.worst),  # type: ignore[arg-type]
         index=list(judgement.index or ()),
         observed=number(judgement.observed),
@@ -114,53 +164,52 @@ def worst_by_tensor(outcome: Outcome) -> list[Observed]:
 
 
 def _badness(judgement: Judgement) -> tuple[bool, float]:
-    return (not judgement.inside, judgement.worst)
+    return (judgement.outside, judgement.worst)
 
 
-def make_counterexample(
-    *,
-    prop: Property,
-    subject: str,
-    device: str,
-    isolated: bool,
-    ledger: Ledger,
-    call: AttentionCall,
-    outcome: Outcome,
-    seed: int,
-    index: int,
-    profile: str,
-    reduced: bool,
-    snippet: str,
-    theorem_checked_here: bool,
-) -> CounterExample:
-    """The record of a refutation; its id is a hash of the property, the subject, the ledger and the call."""
-    document = call_to_json(call.but(origin={}))
-    data = ledger_as_data(ledger)
-    key = "\0".join(
-        (prop.id, subject, device, call.dtype, msgspec.json.encode(data, order="sorted").decode(), document)
-    )
+def make_counterexample(found: Refutation, snippet: str, *, theorem_checked_here: bool) -> CounterExample:
+    """The record of a refutation; its id is a hash of the property, the subject, the ledger and the trial."""
+    data = ledger_as_data(found.ledger)
+    trial = _document(found.trial)
+    unlabelled = _document(replace(found.trial, call=found.trial.call.but(origin={})))
+    ledger = msgspec.json.encode(data, order="sorted")
+    names = (found.prop.id, found.subject, found.device, found.base.dtype)
+    key = "\0".join(names).encode() + b"\0" + ledger + b"\0" + unlabelled
     return CounterExample(
         format=FORMAT,
-        id=hashlib.sha256(key.encode()).hexdigest()[:10],
-        property=prop.id,
-        claim=prop.claim,
-        theorem=prop.theorem,
+        id=hashlib.sha256(key).hexdigest()[:10],
+        property=found.prop.id,
+        claim=found.prop.claim,
+        theorem=found.prop.theorem,
         theorem_checked_here=theorem_checked_here,
-        subject=subject,
-        device=device,
-        dtype=call.dtype,
-        isolated=isolated,
+        subject=found.subject,
+        device=found.device,
+        dtype=found.base.dtype,
+        isolated=found.isolated,
         ledger=data,
-        broken=outcome.broken,
-        observed=worst_by_tensor(outcome),
+        **seen_in(found.outcome),
+        trial=msgspec.Raw(trial),
         # On one line: the record is also part of an event, and an event is a line.
-        call=msgspec.Raw(msgspec.json.format(call_to_json(call).encode(), indent=-1)),
-        seed=seed,
-        index=index,
-        profile=profile,
-        reduced=reduced,
+        base=msgspec.Raw(msgspec.json.format(call_to_json(found.base).encode(), indent=-1)),
+        seed=found.seed,
+        index=found.index,
+        profile=found.profile,
+        reduced=found.reduced,
         snippet=snippet,
     )
+
+
+def seen_in(outcome: Outcome) -> dict[str, Any]:
+    """The fields of a record that say what was seen."""
+    return {
+        "failures": [FailureRecord(kind=f.kind, tensor=f.tensor, text=f.text) for f in outcome.failures],
+        "mistakes": list(outcome.mistakes),
+        "observed": worst_by_tensor(outcome),
+    }
+
+
+def _document(trial: Trial) -> bytes:
+    return msgspec.json.encode(trial_to_data(trial))
 
 
 def write_counterexample(record: CounterExample, folder: Path) -> Path:
@@ -180,7 +229,13 @@ def write_counterexample(record: CounterExample, folder: Path) -> Path:
 def read_counterexample(path: Path) -> CounterExample:
     """The record in a file; a UsageError says what is wrong with it. Executes nothing."""
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=CounterExample)
+        raw = path.read_bytes()
+        if _OLDER.encode() in raw[:80]:
+            raise UsageError(
+                f"{path}: written by an older version (format {_OLDER}), whose records kept another call than the one "
+                "that failed: delete it and run `certify run` again"
+            )
+        record = msgspec.json.decode(raw, type=CounterExample)
     except OSError as error:
         raise UsageError(f"{path}: cannot read a counter-example: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

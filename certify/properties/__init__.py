@@ -1,4 +1,4 @@
-"""The properties: every claim that a subject is held to, in one registry."""
+"""The properties: every claim that a subject is held to, in one registry (attnspec.certify.trials.registered)."""
 
 from attnspec.certify.properties import (  # noqa: F401
     agreement,
@@ -17,6 +17,3 @@ from attnspec.certify.properties import (  # noqa: F401
     visibility,
     visibility_hidden,
 )
-from attnspec.certify.properties.model import Bench, Outcome, Property, registered
-
-__all__ = ["Bench", "Outcome", "Property", "registered"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnspec.certify.properties.explain import dot_scores
+from attnspec.certify.trials.diagnosis import dot_scores
 from attnspec.pyspec import AttentionCall
 
 

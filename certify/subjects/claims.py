@@ -11,14 +11,14 @@ from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS
 from attnspec.pyspec.calls.features import FEATURES
 from attnspec.pyspec.calls.score import FAMILIES
 
-SkipKind = Literal["not_claimed", "known_divergence", "no_such_call", "other"]
+SkipKind = Literal["not_claimed", "known_divergence", "no_such_call"]
 
 
 @dataclass(frozen=True)
 class Skip:
     """Why nothing was tested.
 
-    kind: outside the subject's claim; among its known divergences; the property does not speak of such a call; or else.
+    kind: outside the subject's claim; among its known divergences; or the property does not speak of such a call.
     feature: the claim that is lacking, the name of the divergence, or "". text: for people; nobody parses it.
     """
 
@@ -93,7 +93,7 @@ _NEEDS = {"empty_rows": ("masks",), "bias": ("additive_masks",), "returned_weigh
 
 
 def _family(name: str) -> Claim:
-    return Claim(name, f"{name} scores", lambda c: name in c.families, is_entry=True)
+    return Claim(f"{name}_score", f"{name} scores", lambda c: name in c.families, is_entry=True)
 
 
 CLAIMS: dict[str, Claim] = {
@@ -135,11 +135,6 @@ def unclaimed(capabilities: Capabilities, names: Iterable[str]) -> Skip | None:
         if not claim.holds(capabilities):
             return Skip("not_claimed", name, f"{claim.words} not claimed")
     return None
-
-
-def requires(*names: str) -> Callable[[Capabilities], Skip | None]:
-    """What a property needs: why a subject with these capabilities cannot be held to it, or None."""
-    return lambda capabilities: unclaimed(capabilities, names)
 
 
 def left_unclaimed(capabilities: Capabilities) -> list[str]:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from attnspec.certify.conventions.by_call import call_program, loaded
+from attnspec.certify.conventions.execute import execute
+from attnspec.certify.conventions.inputs import torch_inputs, torch_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_scores import attention
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.calls.formats import FORMATS, round_to
-from attnspec.pyspec.families import FAMILIES, Additive, Bilinear, Cosine
+from attnspec.pyspec.calls.score import FAMILIES, Additive, Bilinear, Cosine
 from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
 
 
@@ -65,8 +69,8 @@ class NumpyScores:
             kernel="numpy",
         )
 
-    def snippet(self, call: AttentionCall) -> str:
-        return _snippet(call, self.name)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(call, raw, loaded(self.name), also=_further(call))
 
 
 def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
@@ -76,14 +80,15 @@ def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
     return keep / (1.0 - own.probability)
 
 
-def _snippet(call: AttentionCall, name: str) -> str:
-    from attnspec.certify.conventions.snippet import call_literal
+def _weights_returned(call: AttentionCall) -> str:
+    """Which weights the call asks for: "before_dropout", "after_dropout" or "none"."""
+    return "none" if call.dropout is None else call.dropout.returned_weights
 
-    return (
-        call_literal(call)
-        + "from attnspec.certify.subjects import load_subject\n\n"
-        + f"print(dict(load_subject({name!r}).run(call).tensors))\n"
-    )
+
+def _further(call: AttentionCall) -> tuple[str, ...]:
+    """Tensors that only these subjects return: weights, and gradients of the family's parameters."""
+    weights = () if _weights_returned(call) == "none" else ("weights",)
+    return (*weights, *(f"grad_{n}" for n in call.score.parameters() if call.grad_output is not None))
 
 
 @dataclass(frozen=True)
@@ -114,35 +119,22 @@ class TorchScores:
         return every_operation_stored(dtype)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        from attnspec.certify.conventions.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
-
-        parameters = call.score.parameters()
-        leaves = {n: to_tensor(a, torch_dtype(call.dtype), self.device) for n, a in parameters.items()}
-        if call.grad_output is not None:
-            for leaf in leaves.values():
-                leaf.requires_grad_()
-        seen_weights: list[Any] = []
-
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            if call.own_dropout is not None:
-                return _torch_sampled(call, call.own_dropout, query, key, value, mask)
-            return _torch_attention(call, leaves, query, key, value, mask, seen_weights)
-
-        seen = run_torch(call, raw, self.device, invoke, bias_gradient=True)
-        if seen.error is not None:
-            return seen
-        extra = {f"grad_{n}": as_float64(t.grad) for n, t in leaves.items() if t.grad is not None}
-        if seen_weights and call.dropout is not None and call.dropout.returned_weights != "none":
-            extra["weights"] = as_float64(seen_weights[call.dropout.returned_weights == "after_dropout"])
-        return replace(
-            seen,
-            tensors={**seen.tensors, **extra},
-            dtypes={**seen.dtypes, **dict.fromkeys(extra, call.dtype)},
-            devices={**seen.devices, **dict.fromkeys(extra, self.device.split(":")[0])},
+        inputs = torch_inputs(call, raw, self.device, bias_gradient=True, extra=call.score.parameters())
+        names = {"call": call, "sampled": _torch_sampled, "attention": _torch_attention}
+        if call.own_dropout is not None:
+            names["own"] = call.own_dropout
+            forward = (f"output = sampled(call, own, query, key, value, {inputs.mask})",)
+            return execute(torch_program(call, inputs, forward), names)
+        parameters = "{" + ", ".join(f"{n!r}: {n}" for n in call.score.parameters()) + "}"
+        forward = (
+            f"output, before_dropout, after_dropout = attention(call, {parameters}, query, key, value, {inputs.mask})",
         )
+        returned = _weights_returned(call)
+        also = {} if returned == "none" else {"weights": f"{returned}.detach()"}
+        return execute(torch_program(call, inputs, forward, also=also), names)
 
-    def snippet(self, call: AttentionCall) -> str:
-        return _snippet(call, self.name)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(call, raw, loaded(self.name, self.device), also=_further(call))
 
 
 def _torch_scores(call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any) -> Any:
@@ -174,9 +166,9 @@ def _torch_direction(x: Any, family: Cosine) -> Any:
 
 
 def _torch_attention(
-    call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any, value: Any, mask: Any, weights: list[Any]
-) -> Any:
-    """Scores of the family, scale, bias, softmax, dropout, values; weights before and after dropout are kept."""
+    call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any, value: Any, mask: Any
+) -> tuple[Any, Any, Any]:
+    """Scores of the family, scale, bias, softmax, dropout, values: (output, weights before and after dropout)."""
     import torch
 
     heads = list(call.head_map)
@@ -194,8 +186,7 @@ def _torch_attention(
     after = before
     if call.multiplier is not None:
         after = (before * torch.from_numpy(np.array(call.multiplier)).to(before.device)).to(before.dtype)
-    weights += [before, after]
-    return after @ value
+    return after @ value, before, after
 
 
 def _torch_sampled(call: AttentionCall, own: OwnDropout, query: Any, key: Any, value: Any, mask: Any) -> Any:

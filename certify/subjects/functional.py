@@ -6,22 +6,29 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from attnspec.certify.conventions.snippet import torch_program
-from attnspec.certify.conventions.torch_tensors import run_torch, to_tensor, torch_dtype
+from attnspec.certify.conventions.execute import execute
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.conventions.sdpa import TORCH_KEYWORDS, Sdpa
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.subjects.torch_sdpa import torch_identity
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import flash
 
-OPTIONAL = ("attn_mask", "is_causal", "scale", "enable_gqa")
 # Keywords beyond torch's: a function that names them claims them.
-MODIFIERS = ("softcap", "sink")
+MODIFIERS = frozenset(("softcap", "sink"))
+# Names that a program uses for itself.
+TAKEN = frozenset(
+    ("query", "key", "value", "sink", "bias", "visible", "attn_mask", "grad_output", "room", "result", "output", "lse",
+     "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,49 +81,45 @@ class FunctionSubject:
             return declared(dtype)
         return flash(dtype, gradient_tile=32, key_tile=16)
 
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return self._convention.program(call, raw)
+
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        takes = _parameters(self.fn)
-        sink = None if call.sink is None else to_tensor(call.sink, torch_dtype(call.dtype), self.device)
+        return execute(self.program(call, raw), {called(self.name): self.fn})
 
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            options = {
-                "attn_mask": mask,
-                "is_causal": call.encoding == "causal_flag",
-                "scale": call.scale,
-                "enable_gqa": call.axes.query_heads != call.axes.key_heads,
-                "softcap": call.softcap,
-                "sink": sink,
-            }
-            # What is not asked for is left out, so that the function's own defaults are tested.
-            given = {n: v for n, v in options.items() if n in takes and v is not None and v is not False}
-            return self.fn(query, key, value, **given)
-
-        extra = None if sink is None else {"sink": sink}
-        return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient, extra=extra)
-
-    def snippet(self, call: AttentionCall) -> str:
-        path, _, attribute = self.name.rpartition(":")
-        return torch_program(
-            call,
-            import_statement(path, attribute),
-            lambda args: f"output = {attribute}({args})",
+    @cached_property
+    def _convention(self) -> Sdpa:
+        return Sdpa(
+            called(self.name),
+            _parameters(self.fn),
             self.device,
+            bias_gradient=self.capabilities.bias_gradient,
+            returns_pair=True,
+            subject=import_statements(self.name),
         )
 
 
-def import_statement(path: str, attribute: str) -> str:
-    """Lines that bring `attribute` of a module or of a file into scope."""
-    if not path.endswith(".py"):
-        return f"from {path} import {attribute}"
-    return f"import runpy\n\n{attribute} = runpy.run_path({path!r})[{attribute!r}]"
+def called(spec: str) -> str:
+    """The name under which a program calls the function `path.py:name` or `module:name`."""
+    name = spec.rpartition(":")[2]
+    return name if name.isidentifier() and not iskeyword(name) and name not in TAKEN else "kernel"
+
+
+def import_statements(spec: str) -> tuple[str, ...]:
+    """Statements that bring the function `path.py:name` or `module:name` into scope, from any folder."""
+    place, _, attribute = spec.rpartition(":")
+    name = called(spec)
+    if place.endswith(".py"):
+        return ("import runpy", f"{name} = runpy.run_path({str(Path(place).resolve())!r})[{attribute!r}]")
+    return (f"from {place} import {attribute}" + ("" if name == attribute else f" as {name}"),)
 
 
 def _parameters(fn: Callable[..., Any]) -> frozenset[str]:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        return frozenset(OPTIONAL)  # a builtin that hides its signature: take it at torch's
+        return TORCH_KEYWORDS  # a builtin that hides its signature: take it at torch's
     named = frozenset(p.name for p in parameters)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return frozenset(OPTIONAL) | (named & frozenset(MODIFIERS))
-    return named & frozenset((*OPTIONAL, *MODIFIERS))
+        return TORCH_KEYWORDS | (named & MODIFIERS)
+    return named & (TORCH_KEYWORDS | MODIFIERS)

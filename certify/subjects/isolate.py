@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import OwnFault, UsageError
 from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.certify.subjects.worker import ERRORS, WORKER_ENDED, ending, serve
@@ -25,7 +26,7 @@ START_TIMEOUT = 300.0
 
 _SAYS = {
     "ledger": "what its ledger is",
-    "snippet": "how a call is written",
+    "program": "how a call is written",
     "meets": "whether a call meets a known divergence",
 }
 
@@ -96,20 +97,21 @@ class IsolatedSubject:
         return self._ledgers[dtype]
 
     def stages(self, call: AttentionCall) -> dict[str, np.ndarray] | None:
-        """The stages that the subject inside shows (attnspec.certify.evidence.explain), or None when it shows none."""
+        """The stages that the subject inside shows (attnspec.certify.campaign.explain), or None when it shows none."""
         found: dict[str, np.ndarray] | None = self._must("stages", call)
         return found
 
-    def snippet(self, call: AttentionCall) -> str:
-        """The snippet of the subject inside."""
-        return self._must("snippet", call)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        """The program of the subject inside."""
+        found: Program = self._must("program", (call, None if raw is None else dict(raw)))
+        return found
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         """Run the call in the child; never raises for what the subject does."""
         try:
             kind, answer = self._ask("run", (call, None if raw is None else dict(raw)))
         except _Died as death:
-            return Observation(error=str(death))
+            return Observation(error=str(death), ending="timeout" if death.hanging else "died")
         return answer if kind == "ok" else Observation(error=str(answer))
 
     def close(self) -> None:
@@ -176,7 +178,7 @@ class IsolatedSubject:
             raise
         if message is None:
             self._end_hanging()
-            raise _Died(f"no answer in {seconds:g} s")
+            raise _Died(f"no answer in {seconds:g} s", hanging=True)
         kind, answer = message
         if kind == WORKER_ENDED:
             self._worker = None
@@ -201,7 +203,11 @@ class IsolatedSubject:
 
 
 class _Died(Exception):
-    """The child ended or was ended; the text says how."""
+    """The child ended or was ended; the text says how. `hanging`: because it did not answer."""
+
+    def __init__(self, text: str, hanging: bool = False) -> None:
+        super().__init__(text)
+        self.hanging = hanging
 
 
 def close_all() -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnspec.certify.conventions.by_call import call_program, loaded
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS, round_to
@@ -66,14 +68,8 @@ class NumpyReference:
         exact["lse"] = exact["lse"][..., None]
         return {**found, **{n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}}
 
-    def snippet(self, call: AttentionCall) -> str:
-        from attnspec.certify.conventions.snippet import call_literal
-
-        return (
-            call_literal(call)
-            + "from attnspec.certify.subjects import load_subject\n\n"
-            + "print(dict(load_subject('numpy-reference').run(call).tensors))\n"
-        )
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(call, raw, loaded(self.name))
 
 
 def _attention(

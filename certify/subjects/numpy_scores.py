@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from attnspec.pyspec import AttentionCall
-from attnspec.pyspec.families import Additive, Bilinear, Cosine, Family
+from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
 
 Gradients = dict[str, np.ndarray]
 Pullback = Callable[[np.ndarray], Gradients]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from attnspec.certify.subjects.claims import Capabilities, Skip
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.features import FEATURES
+
+if TYPE_CHECKING:
+    from attnspec.certify.conventions.program import Program
 
 __all__ = ["Capabilities", "KnownDivergence", "Observation", "Skip", "Subject", "uncovered"]
 
@@ -21,7 +24,8 @@ class Observation:
 
     tensors: float64 copies by the names of attnspec.pyspec.TENSORS (those the subject has); dtypes and devices: of the
     tensors as returned; kernel: the kernel seen to run, or "unobserved"; changed_inputs: inputs that the
-    subject overwrote; error: what it raised, if it did.
+    subject overwrote; error: what it raised, if it did; ending: how it failed then, "raised", "died" (its process
+    ended) or "timeout" (no answer came).
     """
 
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -30,6 +34,7 @@ class Observation:
     kernel: str = "unobserved"
     changed_inputs: tuple[str, ...] = ()
     error: str | None = None
+    ending: Literal["raised", "died", "timeout"] = "raised"
 
 
 @runtime_checkable
@@ -70,8 +75,8 @@ class Subject(Protocol):
 
     # Optional: stages(call) -> dict[str, ndarray], named as in pyspec.oracle.trace.STAGES, for `certify explain`.
 
-    def snippet(self, call: AttentionCall) -> str:
-        """A paste-able Python program that makes this call through the subject's public interface only."""
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        """That run as statements, through the subject's public interface only."""
         ...
 
 
@@ -101,8 +106,7 @@ def uncovered(subject: Subject, call: AttentionCall) -> Skip | None:
             continue
         claimed = getattr(capabilities, feature.claim)
         if feature.names is not None:
-            lacking = [name for name in feature.names(call) if name not in claimed]
-            words = [f"{feature.words} {name}" for name in lacking]
+            words = [f"{feature.words} {name}" for name in feature.names(call) if name not in claimed]
         else:
             words = [feature.words] if not claimed and feature.of(call) else []
         if words:

@@ -108,7 +108,10 @@ def _answer(subject: Any, what: str, argument: Any) -> Any:
     if what == "stages":
         method = getattr(subject, "stages", None)
         return None if method is None else method(_frozen(argument))
-    return subject.snippet(_frozen(argument)) if what == "snippet" else subject.ledger(argument)
+    if what == "program":
+        call, raw = argument
+        return subject.program(_frozen(call), raw)
+    return subject.ledger(argument)
 
 
 def _known(subject: Any) -> tuple[KnownDivergence, ...]:

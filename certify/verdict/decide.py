@@ -47,7 +47,7 @@ def decide(
         return Decision("INCOMPLETE", ExitCode.INCOMPLETE, reasons)
     if not any(row.cases for row in rows):
         return Decision("INCOMPLETE", ExitCode.NOTHING_SELECTED, ("no case could be tested", *reasons))
-    if "not_run" in states:
+    if states & {"not_run", "undecided"}:
         return Decision("INCOMPLETE", ExitCode.INCOMPLETE, reasons)
     verdict: Verdict = "CERTIFIED WITH WAIVERS" if "waived" in states else "CERTIFIED"
     return Decision(verdict, ExitCode.CERTIFIED, reasons)
@@ -61,6 +61,7 @@ def _reasons(rows: Sequence[PropertyRecord], audit: AuditRecord | None, interrup
         ("unfinished", "out of time before the last case of"),
         ("not_reproducible", "not reproducible in a fresh process:"),
         ("not_run", "no case could be tested of"),
+        ("undecided", "too many cases that no precision decides of"),
     )
     for state, text in texts:
         names = _names([row for row in rows if row.state == state])

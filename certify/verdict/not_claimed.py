@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from attnspec.certify.evidence.certificate import ProofRecord, PropertyRecord
+from attnspec.certify.evidence.certificate import ProofRecord, PropertyRecord, left_out_as_known
 from attnspec.certify.subjects.claims import left_unclaimed
 from attnspec.certify.subjects.subject import Subject
 from attnspec.pyspec.calls.formats import FORMATS
@@ -33,11 +32,3 @@ def not_claimed(
         names = sorted({row.id for row in rows if row.state == state})
         if names:
             yield f"{text} {', '.join(names)}."
-
-
-def left_out_as_known(rows: Sequence[PropertyRecord]) -> dict[str, int]:
-    """Cases not covered because the subject lists them as a known divergence, by reason."""
-    found: Counter[str] = Counter()
-    for row in rows:
-        found.update(row.known_divergences)
-    return dict(sorted(found.items()))

@@ -24,7 +24,9 @@ def check(call: CallFields) -> None:
             isinstance(array, np.ndarray) and array.ndim == 4,
             f"{name} must be a numpy array with four axes [batch, heads, length, width]",
         )
-    _require(isinstance(call.score, Family), f"score = {call.score!r}: expected a family of attnspec.pyspec.families")
+    _require(
+        isinstance(call.score, Family), f"score = {call.score!r}: expected a family of attnspec.pyspec.calls.score"
+    )
     for feature in FEATURES:
         if feature.parts and feature.of(call):
             for part in feature.parts:

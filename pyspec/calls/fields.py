@@ -100,7 +100,7 @@ class CallFields:
     scale multiplies query · key (None: key_width ** -0.5). `head_map[h]` is the key/value head of query head h.
     softcap c > 0 caps scores to c tanh(scaled / c) before the bias is added; sink [Hq], values of `dtype`, is an extra
     logit per query head that takes mass and carries no value (attnspec.pyspec.sink). None: neither.
-    `score` is the score family with its parameters (attnspec.pyspec.families), a dot product by default.
+    `score` is the score family with its parameters (attnspec.pyspec.calls.score), a dot product by default.
     `own_dropout` asks the subject to draw dropout by itself, in place of the given multiplier in `dropout`.
     Every length may be zero and all are independent. `encoding` says how a subject is told the visibility.
     `backend` and `origin` are labels: they change no result.

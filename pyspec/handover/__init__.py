@@ -1,1 +1,1 @@
-"""Calls as manifests, and the gate that reads them."""
+"""Calls handed to others: manifests, the gate that reads them, and dot products in place of other scores."""

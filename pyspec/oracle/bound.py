@@ -10,12 +10,13 @@ format's largest number has an infinite error. Softmax is bounded in the log dom
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from attnspec.pyspec.calls.formats import FLOAT64
-from attnspec.pyspec.oracle.bound_linear import LinearBounds
+from attnspec.pyspec.oracle.bound_scores import ScoreBounds
 from attnspec.pyspec.oracle.bounded import Bounded
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 
@@ -37,7 +38,7 @@ class _Rows(NamedTuple):
     widest: np.ndarray
 
 
-class BoundDomain(LinearBounds):
+class BoundDomain(ScoreBounds):
     """The spec over `Bounded` matrices under one ledger."""
 
     name = "bound"
@@ -59,9 +60,8 @@ class BoundDomain(LinearBounds):
         return argument, 4.0 * decay / (1.0 + decay) ** 2
 
     def _tanh_roundings(self) -> float:
-        """Relative error of a computed tanh besides its argument's; this module's own tanh is within 4 of float64."""
-        stored = self.storage.unit_roundoff if "capped" in self.ledger.stores else 0.0
-        return self.ledger.tanh_error * self.unit + 4 * FLOAT64.unit_roundoff + stored
+        """Relative error of the softcap's tanh besides its argument's."""
+        return self._tanh_error + (self.storage.unit_roundoff if "capped" in self.ledger.stores else 0.0)
 
     def _cap_usable(self, cap: float) -> bool:
         """Do the cap and its reciprocal exist in the accumulation format?"""
@@ -177,7 +177,7 @@ class BoundDomain(LinearBounds):
     # the ledger's ways through the backward pass
 
     def output(self, consumed: Bounded, value: Bounded) -> Bounded:
-        product = self._product("output", self.backward_consumed(consumed), value)
+        product = self._product("output", consumed, value)
         largest, keys = self.compute.largest, consumed.value.shape[-1]
         if "weights" in self.ledger.stores:
             return product
@@ -192,8 +192,9 @@ class BoundDomain(LinearBounds):
             seen = np.where(consumed.computed > 0, 1.0 if multiplier is None else multiplier, 0.0)
             return Bounded(product.value, np.where(seen @ value.computed < largest, product.bound, np.inf))
 
-    def backward_consumed(self, consumed: Bounded) -> Bounded:
-        return self._stored_visible("consumed", consumed.computed > 0, consumed.value, consumed.bound)
+    def consumed_weights(self, consumed: Bounded) -> Bounded:
+        stored = self._stored_visible("consumed", consumed.computed > 0, consumed.value, consumed.bound)
+        return replace(stored, reach=consumed.reach)
 
     def backward_weights(self, visible: np.ndarray, scores: Bounded, weights: Bounded) -> Bounded:
         if self.ledger.weights == "saved":

@@ -17,6 +17,11 @@ _OWN_ROUNDING = 1.0 + 2.0**-20
 # Extra roundings a kernel may spend on placing the scale: split over query and key (two roots, two
 # products), or after the product.
 _SCALE_ROUNDINGS = 6
+# Roundings of a kernel that multiplies a slope by a position, all of numbers as large as the largest position makes
+# them: the product, the slope over the scale and the scale again, two additions to scores, and the log-sum-exp.
+_STEP_ROUNDINGS = 6
+# And in storage, where products are kept there: the position itself, the product and the two additions.
+_STORED_STEP_ROUNDINGS = 4
 # Sums over queries, which grouped heads continue.
 _GRADIENT_SUMS = ("grad_key", "grad_value")
 
@@ -140,6 +145,35 @@ class LinearBounds(Domain[Bounded]):
         with np.errstate(all="ignore"):
             return self._elementwise(stage, a.value + b.value, a.bound + b.bound)
 
+    def add_up(self, stage: str, parts: list[Bounded]) -> Bounded:
+        before = len(parts) - 2
+        if before < 1:
+            return super().add_up(stage, parts)
+        with np.errstate(all="ignore"):
+            sizes = sum((p.computed for p in parts[1:]), parts[0].computed)
+            # Every partial sum but the last, which may be of any of the parts and then exceed the whole.
+            error = sum((p.bound for p in parts[1:]), parts[0].bound)
+            for fmt in (self.compute, *([self.storage] if stage in self.ledger.stores else [])):
+                error = error + growth(fmt, before) * sizes + before * fmt.tiny
+                error = np.where(sizes < fmt.largest, error, np.inf)
+            return self._elementwise(stage, sum((p.value for p in parts[1:]), parts[0].value), error)
+
+    def along(
+        self, stage: str, a: Bounded, steps: np.ndarray, reach: np.ndarray, summed: tuple[int, ...] = ()
+    ) -> Bounded:
+        with np.errstate(all="ignore"):
+            far = a.computed * reach
+            error = a.bound * reach + _STEP_ROUNDINGS * self.unit * far
+            if summed:
+                # `sum_axis` charges for numbers of this size; those of a kernel that counts from afar are larger.
+                running = sum(summed) * self.storage.unit_roundoff if self.ledger.running_sums_stored else 0.0
+                error = error + (math.prod(summed) * self.unit + running) * (far - a.magnitude * np.abs(steps))
+            largest = self.compute.largest
+            if stage in self.ledger.stores:
+                error = error + _STORED_STEP_ROUNDINGS * self.storage.unit_roundoff * far
+                largest = min(largest, self.storage.largest)
+            return self._elementwise(stage, a.value * steps, np.where(far < largest, error, np.inf))
+
     def hadamard(self, stage: str, a: Bounded, b: Bounded) -> Bounded:
         with np.errstate(all="ignore"):
             # b, the dropout multiplier, need not be a number of the accumulation format.
@@ -212,6 +246,12 @@ class LinearBounds(Domain[Bounded]):
             return parts[0]
         value = np.concatenate([p.value for p in parts], axis=1)
         return Bounded(value, np.concatenate([p.bound for p in parts], axis=1))
+
+    def shape(self, a: Bounded) -> tuple[int, ...]:
+        return a.value.shape
+
+    def reshape(self, a: Bounded, shape: tuple[int, ...]) -> Bounded:
+        return Bounded(a.value.reshape(shape), None if a.error is None else a.error.reshape(shape))
 
     def cut(self, a: Bounded, axis: int, start: int, stop: int) -> Bounded:
         at = (slice(None),) * axis + (slice(start, stop),)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from attnspec.pyspec.calls.formats import FORMATS, Format, get_format
 from attnspec.pyspec.domain import STAGES
 
-FINAL_STAGES = ("output", "grad_query", "grad_key", "grad_value", "grad_bias")
+FINAL_STAGES = ("output", "grad_query", "grad_key", "grad_value", "grad_bias", "grad_slopes")
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class Ledger:
     running_sums_stored: sums over the query heads of one key head, and over a broadcast bias axis, round to
     storage after every term.
     exp_error: error of exp in unit roundoffs of `compute`; exp_argument_roundings: roundings of its argument.
-    tanh_error: relative error of the softcap's tanh in unit roundoffs of `compute`. Where "capped" is among `stores`
-    the quotient, the tanh and its square are rounded to storage as well, as an eager c * tanh(s / c) does.
+    tanh_error: relative error of tanh, the softcap's and that of additive scores, in unit roundoffs of `compute`.
+    Where "capped" is among `stores` the quotient, the tanh and its square are rounded to storage as well, as
+    an eager c * tanh(s / c) does.
     """
 
     name: str

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnspec.pyspec import attention
 from attnspec.pyspec.calls.call import AttentionCall
-from attnspec.pyspec.evaluate import evaluate, lift_call
+from attnspec.pyspec.domains.recording import recording
+from attnspec.pyspec.evaluate import evaluate
 from attnspec.pyspec.oracle.bound import BoundDomain
-from attnspec.pyspec.oracle.bounded import Bounded
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger
 from attnspec.pyspec.oracle.trace import BEFORE_MASK, STAGES
 from attnspec.pyspec.sink import extended
@@ -41,35 +40,10 @@ def stage_bounds(call: AttentionCall, ledger: Ledger = NUMPY_FLOAT64) -> dict[st
 
     With a sink, score stages have its column last. The value itself is within the error under NUMPY_FLOAT64.
     """
-    dom = BoundDomain(ledger)
-    wide = extended(call)
-    p, x = lift_call(dom, wide)
-    found: dict[str, Bounded] = {}
-    found["dot"] = dom.mul_t("dot", x.query, x.key)
-    found["scaled"] = dom.times("scaled", p.scale, found["dot"])
-    found["capped"] = found["scaled"] if p.softcap is None else dom.softcap(p.softcap, found["scaled"])
-    found["biased"] = s = found["capped"] if x.bias is None else dom.add("biased", found["capped"], x.bias)
-    found["weights"] = w = dom.softmax(p.visible, s)
-    c = attention.consumed(dom, p, w)
-    found["consumed"], found["output"], found["lse"] = (
-        dom.backward_consumed(c),
-        dom.output(c, x.value),
-        dom.lse(p.visible, s),
-    )
-    if call.grad_output is not None:
-        grad = dom.lift(call.grad_output)
-        found["consumed_grad"] = dom.mul_t("consumed_grad", grad, x.value)
-        found["weights_grad"] = gp = attention.weights_grad(dom, p, x, grad)
-        again = dom.backward_weights(p.visible, s, w)
-        found["scores_grad"] = gs = dom.scores_grad(again, gp, found["output"], grad)
-        found["capped_grad"] = gs if p.softcap is None else dom.softcap_grad(p.softcap, found["scaled"], gs)
-        found["scaled_grad"] = dom.times("scaled_grad", p.scale, found["capped_grad"])
-        found |= {n: t for n, t in evaluate(dom, call, with_lse=False).items() if n != "output"}
-    pairs = {n: dom.lower(t) for n, t in found.items()}
-    if "grad_sink" in pairs:
-        value, error = pairs["grad_sink"]
-        pairs["grad_sink"] = (value[0, :, 0, 0], error[0, :, 0, 0])
-    return {n: pairs[n] for n in STAGES if n in pairs}
+    dom, found = recording(BoundDomain(ledger))
+    tensors = evaluate(dom, call)
+    found |= {name: tensor for name, tensor in tensors.items() if name not in found}
+    return {n: dom.lower(found[n]) for n in STAGES if n in found}
 
 
 def first_leaving(call: AttentionCall, ledger: Ledger, seen: Mapping[str, np.ndarray]) -> Leaving | None:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec import attention, softmax
+from attnspec.pyspec.arrays import ArrayDomain
 from attnspec.pyspec.calls.call import AttentionCall, CallError
-from attnspec.pyspec.domain import ArrayDomain
 from attnspec.pyspec.domains.float64 import Float64Domain
-from attnspec.pyspec.evaluate import evaluate, lift_call
+from attnspec.pyspec.domains.recording import recording
+from attnspec.pyspec.evaluate import evaluate
 from attnspec.pyspec.sink import extended
 
 SINK = "sink"
@@ -118,49 +118,19 @@ def trace(
     """
     dom = domain or Float64Domain()
     wide = extended(call)
-    params, inputs = lift_call(dom, wide)
     visible = np.asarray(wide.visible)
-    empty = np.logical_not(visible.any(axis=-1, keepdims=True))
-    found: dict[str, np.ndarray] = {}
-    found["dot"] = dom.mul_t("dot", inputs.query, inputs.key)
-    found["scaled"] = dom.times("scaled", params.scale, found["dot"])
-    capped = found["scaled"] if params.softcap is None else dom.softcap(params.softcap, found["scaled"])
-    found["capped"] = capped
-    found["biased"] = s = capped if inputs.bias is None else dom.add("biased", capped, inputs.bias)
-    shift = dom.row_shift(visible, s)
-    found["row_max"] = dom.lift(np.zeros((*s.shape[:-1], 1))) if shift is None else shift
-    found["masked"] = hidden_at_minus_infinity(visible, s)
-    found["shifted"] = hidden_at_minus_infinity(visible, s - found["row_max"])
-    found["exp"] = softmax.numerator(dom, visible, s)
-    found["denominator"] = softmax.denominator(dom, found["exp"])
-    found["weights"] = w = dom.divide_rows(found["exp"], found["denominator"], empty)
-    ones = dom.lift(np.ones((1, 1, 1, 1)))
-    found["multiplier"] = np.broadcast_to(ones if params.multiplier is None else params.multiplier, s.shape)
-    found["consumed"] = attention.consumed(dom, params, w)
-    found["output"] = dom.output(found["consumed"], inputs.value)
-    if has_logarithm(dom):
-        found["lse"] = dom.lse(visible, s)
-    if call.grad_output is not None:
-        grad = dom.lift(call.grad_output)
-        found["consumed_grad"] = dom.mul_t("consumed_grad", grad, inputs.value)
-        found["weights_grad"] = gp = attention.weights_grad(dom, params, inputs, grad)
-        found["delta"] = dom.sum_axis("delta", w * gp, -1)
-        found["scores_grad"] = gs = dom.scores_grad(w, gp, found["output"], grad)
-        through = gs if params.softcap is None else dom.softcap_grad(params.softcap, found["scaled"], gs)
-        found["capped_grad"] = through
-        found["scaled_grad"] = dom.times("scaled_grad", params.scale, through)
-        tensors = evaluate(dom, call, with_lse=False)
-        found |= {n: t[0, :, 0, 0] if n == "grad_sink" else t for n, t in tensors.items() if n != "output"}
+    recorded, found = recording(dom)
+    tensors = evaluate(recorded, call, with_lse=dom.has_logarithm)
+    scores = found["biased"]
+    found.setdefault("row_max", dom.lift(np.zeros((*scores.shape[:-1], 1))))
+    found["masked"] = hidden_at_minus_infinity(visible, scores)
+    found["shifted"] = hidden_at_minus_infinity(visible, scores - found["row_max"])
+    z = np.ones((1, 1, 1, 1)) if wide.multiplier is None else wide.multiplier
+    found["multiplier"] = np.broadcast_to(dom.lift(z), scores.shape)
+    if "weights_grad" in found:
+        found["delta"] = dom.sum_axis("delta", found["weights"] * found["weights_grad"], -1)
+    found |= {name: tensor for name, tensor in tensors.items() if name not in found}
     return sealed(call, dom, found, visible, query_ids, key_ids, value_ids)
-
-
-def has_logarithm(dom: ArrayDomain) -> bool:
-    """Can the domain take logarithms? Rationals cannot, and have no LSE."""
-    try:
-        dom.log(dom.number(1.0))
-    except NotImplementedError:
-        return False
-    return True
 
 
 def hidden_at_minus_infinity(visible: np.ndarray, s: np.ndarray) -> np.ndarray:

@@ -7,10 +7,12 @@ kind; a mean over all of them hides a mixture of copying and averaging heads.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.study.rows import check_rows
+from attnspec.pyspec.arrays import ArrayDomain
+from attnspec.pyspec.study.rows import check_rows, exp_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,3 +71,12 @@ def diagnose(weights: np.ndarray, visible: np.ndarray, *, top: int = 1) -> RowDi
 def span_mass(weights: np.ndarray, span: np.ndarray) -> np.ndarray:
     """Mass of each row [.., K] on the keys that a boolean `span` marks as evidence."""
     return np.where(span, weights, 0.0).sum(axis=-1)
+
+
+def sharpest_cosine_weight(dom: ArrayDomain, keys: int, scale: float = 1.0) -> Any:
+    """The largest weight that cosine scores allow among `keys` keys: one at +1, the others at -1.
+
+    1 / (1 + (keys - 1) exp(-2 scale)): about 0.055 for 128 keys and no scale, so bounded scores need one.
+    """
+    others = dom.number(float(keys - 1)) * exp_of(dom, dom.number(-2.0) * dom.number(scale))
+    return dom.number(1.0) / (dom.number(1.0) + others)

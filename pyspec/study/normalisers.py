@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 from attnspec.pyspec.study.rows import RowError, check_row, exp_of, log_of
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 from attnspec.pyspec.domains.float64 import Float64Domain
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnspec.pyspec import attention, heads, online, sink, softmax, visibility
+from attnspec.pyspec import alibi, attention, heads, online, sink, softmax, visibility
 from attnspec.pyspec.domains.exact import ExactDomain
 from tests.agreement import test_vectors as agreement
 from tests.agreement.vector_files import cases
@@ -66,6 +66,18 @@ def _sink_with_a_value(rows: Any) -> Any:
     return np.concatenate([rows, np.ones((*rows.shape[:2], 1, rows.shape[3]))], axis=2)
 
 
+def _distances_from_upper_left(queries: int, keys: int) -> Any:
+    return np.abs(np.arange(queries)[:, None] - np.arange(keys)[None, :]).astype(float)
+
+
+def _rewarded(dom: Any, slopes: Any, away: Any) -> Any:
+    return dom.hadamard("alibi", slopes, dom.lift(away))
+
+
+def _plain_sum(dom: Any, scores_grad: Any, away: Any, batch: int) -> Any:
+    return -dom.sum(dom.sum(scores_grad, 3), 2)
+
+
 def _last_head_of_group(dom: Any, stage: str, head_map: Any, key_heads: int, grad: Any, zero: Any) -> Any:
     last = {g: h for h, g in enumerate(head_map)}
     return dom.stack_heads([dom.take(grad, np.array([last[g]])) if g in last else zero for g in range(key_heads)])
@@ -89,6 +101,9 @@ MISTAKES: list[Mistake] = [
     ("no centring", softmax, "center", _not_centred, "attention", BACKWARD),
     ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", FORWARD),
     ("a sink with a value", sink, "_one_more", _sink_with_a_value, "sink", agreement.test_sink),
+    ("distances from the upper left", alibi, "distances", _distances_from_upper_left, "alibi", agreement.test_alibi),
+    ("slopes that reward distance", alibi, "slope_bias", _rewarded, "alibi", agreement.test_alibi),
+    ("distances left out of the gradient", alibi, "slope_gradient", _plain_sum, "alibi", agreement.test_alibi),
     ("causal one off", visibility, "causal", _one_position_late, "visibility", agreement.test_visibility),
     ("one head of a group", heads, "group_sum", _last_head_of_group, "heads", agreement.test_heads),
     ("no rescaling", online, "merge", _no_rescaling, "online", agreement.test_online),

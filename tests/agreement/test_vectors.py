@@ -5,6 +5,7 @@ If the Python mirror left out or moved any operator, some rational here would di
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from flint import fmpq
 
-from attnspec.pyspec import attention, dropout, dual, heads, online, scale, sink, visibility
+from attnspec.pyspec import alibi, attention, dropout, dual, heads, online, scale, sink, visibility
 from attnspec.pyspec.attention import Inputs, Params
 from attnspec.pyspec.calls.call import Dropout, make_call
 from attnspec.pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
@@ -179,6 +180,30 @@ def test_sink(case: dict[str, Any]) -> None:
     same(found["grad_value"], gradient["value"][:keys])
     same(found["grad_bias"], [row[:keys] for row in gradient["bias"]])
     same(found["grad_sink"], [str(sum(Fraction(row[keys]) for row in gradient["bias"]))])
+
+
+@parametrize("alibi")
+def test_alibi(case: dict[str, Any]) -> None:
+    """A slope's bias joins the bias; of its tangent it makes the scores' tangent; its gradient is Lean's."""
+    shape = shapes(case["sizes"])
+    away = alibi.distances(case["sizes"]["nQ"], case["sizes"]["nK"])
+    assert away.tolist() == np.array(case["distances"], dtype=float).reshape(away.shape).tolist()
+
+    def sloped(record: dict[str, Any], slope: str) -> Inputs[np.ndarray]:
+        x = inputs(record, shape)
+        bias = alibi.slope_bias(EXACT, lifted([slope], (1, 1, 1, 1)), away)
+        return replace(x, bias=EXACT.add("biased", x.bias, bias))
+
+    p, grad = params(case, shape["pair"]), lifted(case["output_gradient"], shape["output"])
+    x, dx = sloped(case["inputs"], case["slope"]), sloped(case["tangent"], case["slope_tangent"])
+    same(x.bias, case["sloped_bias"])
+    same(attention.scores(EXACT, p, x), case["scores"])
+    same(attention.weights(EXACT, p, x), case["weights"])
+    same(attention.forward(EXACT, p, x), case["output"])
+    same(attention.jvp(EXACT, p, x, dx), case["output_tangent"])
+    gradient = attention.backward(EXACT, p, x, grad)
+    same_gradient(gradient, case["gradient"])
+    same(alibi.slope_gradient(EXACT, gradient.bias, away, batch=1), [case["slope_gradient"]])
 
 
 @parametrize("visibility")

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-
-from attnspec.certify.campaign.parts import Parts, default_parts
-from attnspec.certify.errors import MissingDevice, UsageError
-from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.properties.agree import agree
 from attnspec.certify.properties.model import Bench, Outcome, Property
-from attnspec.certify.subjects.claims import requires
+
+from attnspec.certify.campaign.parts import Parts, default_parts
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.errors import MissingDevice, UsageError
+from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
+from attnspec.certify.properties.requires import requires
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation, Subject
 from attnspec.pyspec import AttentionCall, Ledger
@@ -46,6 +48,15 @@ class Fake:
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         self.calls += 1
         return self.change(call, NumpyReference().run(call, raw))
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call,
+            raw,
+            "NumpyReference()",
+            imports=("from attnspec.certify.properties.requires import requires
+from attnspec.certify.subjects.numpy_reference import NumpyReference",),
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return f"print({list(call.query.shape)})\n"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.pyspec import AttentionCall, Ledger
@@ -52,6 +54,11 @@ class Foreign:
         if self.does == "wrong":
             return replace(seen, tensors={n: t + 1.0 for n, t in seen.tensors.items()})
         return seen
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"Foreign({self.does!r})", imports=("from tests.certify.foreign import Foreign",)
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return "pass\n"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
@@ -66,6 +68,11 @@ class Modified:
         tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in found.items()}
         kinds = dict.fromkeys(tensors, call.dtype)
         return Observation(tensors=tensors, dtypes=kinds, devices=dict.fromkeys(tensors, "cpu"), kernel="numpy")
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"Modified({self.bug!r})", imports=("from tests.certify.planted_modifiers import Modified",)
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return NumpyReference().snippet(call)

@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.properties.surgery import with_mask
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.families import NumpyScores
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.dropout import multiplier
-from attnspec.pyspec.families import Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
+from attnspec.strategies.derived import with_mask
 
 Tensors = dict[str, np.ndarray]
 Kernel = Callable[[AttentionCall], Tensors]
@@ -58,6 +60,11 @@ class WrongScores:
         tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in found.items()}
         kinds = dict.fromkeys(tensors, call.dtype)
         return Observation(tensors=tensors, dtypes=kinds, devices=dict.fromkeys(tensors, "cpu"), kernel="numpy")
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"_named({self.bug.name!r})", imports=("from tests.certify.planted_scores import _named",)
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return NumpyScores().snippet(call)

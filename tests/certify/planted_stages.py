@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.properties.surgery import with_mask
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.strategies.derived import with_mask
 
 Change = Callable[[AttentionCall], AttentionCall]
 
@@ -71,6 +73,14 @@ class Staged:
             wide = (*call.score_shape[:3], call.axes.keys)
             found = {n: np.pad(a, (*[(0, 0)] * 3, (0, 1))) if a.shape == wide else a for n, a in found.items()}
         return found
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call,
+            raw,
+            f"Staged({self.bug!r}, {self.silent!r})",
+            imports=("from tests.certify.planted_stages import Staged",),
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return NumpyReference().snippet(call)

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.properties.surgery import with_mask
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger, Visibility
 from attnspec.pyspec import visibility as vis
 from attnspec.pyspec.calls.cut import told_explicitly
+from attnspec.strategies.derived import with_mask
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class WrongVisibility:
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         return NumpyReference().run(self.wrong(call), raw)
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call,
+            raw,
+            next(n for n, x in globals().items() if x is self),
+            imports=("from tests.certify.planted_visibility import *",),
+        )
 
     def snippet(self, call: AttentionCall) -> str:
         return NumpyReference().snippet(call)

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnspec.certify.campaign.explain import Asked, Explanation, asked, explain, shown_stages
 from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.errors import UsageError
-from attnspec.certify.evidence.explain import Asked, Explanation, asked, explain, shown_stages
 from attnspec.certify.evidence.report.explained import explanation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.pyspec import AttentionCall, call_to_json, make_call

@@ -52,7 +52,8 @@ def test_it_is_the_subject_inside_in_another_process() -> None:
         assert subject.name == "foreign"
         assert subject.capabilities.devices == ("cpu",)
         assert subject.ledger("float32").name == "float64-inside"
-        assert subject.snippet(call_of(1)) == "pass\n"
+        program = subject.program(call_of(1), {"key": np.full((1, 1, 3, 1), np.nan)})
+        assert "Foreign('nothing').run(call, raw)" in program.source()
         seen = subject.run(call_of(2))
         assert seen.error is None
         np.testing.assert_array_equal(seen.tensors["output"], np.ones((1, 1, 2, 1)))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attnspec.certify.properties.agree import natural_size
 
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import Bench, registered
-from attnspec.certify.properties.agree import natural_size
 from attnspec.certify.properties.modifier_models import Way, modelled
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject

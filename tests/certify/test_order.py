@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from attnspec.certify.properties import registered
 from attnspec.certify.properties.order import EARLY, in_order
+
+from attnspec.certify.properties import registered
 
 
 def test_early_claims_exist_and_come_first_each_once() -> None:

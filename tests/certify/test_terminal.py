@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from attnspec.certify.campaign.events import event_json
 from attnspec.certify.campaign.identify import Request, prepare
 from attnspec.certify.campaign.phases import run_campaign
+from attnspec.certify.evidence.events import event_json
 from attnspec.certify.evidence.report.terminal import Terminal
 from tests.certify import fakes
 from tests.certify.fakes import Fake, parts

@@ -9,36 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnspec.pyspec import AttentionCall, Ledger, make_call, named_ledgers
-from attnspec.pyspec.attention import Inputs, Params, backward, forward
+from attnspec.pyspec import AttentionCall, Ledger, Oracle, bounds, evaluate_jvp, make_call, named_ledgers
+from attnspec.pyspec.attention import Inputs, Params, Score, backward, forward
+from attnspec.pyspec.calls.errors import FamilyError
 from attnspec.pyspec.calls.formats import FORMATS, round_to
+from attnspec.pyspec.calls.score import FAMILIES, Additive, Bilinear, Cosine, Dot, Family
 from attnspec.pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64Domain
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.dual import DualDomain
-from attnspec.pyspec.evaluate import evaluate
-from attnspec.pyspec.families import (
-    FAMILIES,
-    Additive,
-    Bilinear,
-    Cosine,
-    Dot,
-    Family,
-    FamilyError,
-    FamilyOracle,
-    evaluate_family,
-    evaluate_family_jvp,
-    family_bounds,
-    reduce_to_dot,
-    score_jvp,
-    scores,
-    scores_backward,
-    sharpest_cosine_weight,
-)
-from attnspec.pyspec.families.evaluate import pair_inputs
-from attnspec.pyspec.families.kinds import family_call, plain_call
-from attnspec.pyspec.families.scores import lift_parameters
+from attnspec.pyspec.evaluate import evaluate, lift_call
+from attnspec.pyspec.handover.reduce_to_dot import reduce_to_dot
 from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.ledger import every_operation_stored
+from attnspec.pyspec.study.diagnostics import sharpest_cosine_weight
 
 RATIONAL = ("dot", "bilinear", "additive")
 
@@ -73,7 +56,7 @@ def drawn(seed: int, name: str, *, dtype: str = "float32", shared: bool = False,
         encoding="additive" if bias else "bool",
         grad_output=r(2, 2, 4, 2),
     )
-    return family_call(call, families[name])
+    return call.but(score=families[name])
 
 
 def tangents(call: AttentionCall, seed: int) -> dict[str, np.ndarray]:
@@ -85,8 +68,8 @@ def tangents(call: AttentionCall, seed: int) -> dict[str, np.ndarray]:
 
 def paired(dom: Any, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
     """⟨dO, G⟩ and Σ ⟨tangent, gradient⟩."""
-    moved = evaluate_family_jvp(dom, call, tangent)
-    tensors = evaluate_family(dom, call, with_lse=False)
+    moved = evaluate_jvp(dom, call, tangent)
+    tensors = evaluate(dom, call, with_lse=False)
     left = (moved * dom.lift(call.grad_output)).sum()
     right = dom.number(0.0)
     for name, d in tangent.items():
@@ -112,27 +95,33 @@ def test_backward_is_the_transpose_of_the_jvp_for_cosine_in_enclosures() -> None
         assert abs(left) > 0.01
 
 
+def _moving(dom: Any, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[Score, Inputs[Any], Inputs[Any]]:
+    """How the call scores, its inputs, and their tangents as inputs."""
+    params, x = lift_call(dom, call)
+    dx = Inputs(
+        dom.lift(tangent["query"]),
+        dom.lift(tangent["key"][:, list(call.head_map)]),
+        x.value,
+        parameters={n: dom.lift(tangent[n]).reshape(p.shape) for n, p in x.parameters.items()},
+    )
+    return params.score, x, dx
+
+
 def _duals(dom: DualDomain, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Scores over dual numbers: values and derivatives."""
-    base = dom.base
-    parameters, x = lift_parameters(base, call.score), pair_inputs(base, call)
-    moved = {
-        "query": base.lift(tangent["query"]),
-        "key": base.lift(tangent["key"][:, list(call.head_map)]),
-        **{n: base.lift(tangent[n]).reshape(p.shape) for n, p in parameters.items()},
-    }
-    dual = {n: dom.pair(x[n], moved[n]) if n in moved else x[n] for n in x}
-    return dom.parts(scores(dom, call.score, {n: dom.pair(p, moved[n]) for n, p in parameters.items()}, dual))
+    score, x, dx = _moving(dom.base, call, tangent)
+    dual = Inputs(
+        dom.pair(x.query, dx.query),
+        dom.pair(x.key, dx.key),
+        x.value,
+        parameters={n: dom.pair(p, dx.parameters[n]) for n, p in x.parameters.items()},
+    )
+    return dom.parts(score.pair(dom, dual)[0])
 
 
 def _direct(dom: Any, call: AttentionCall, tangent: dict[str, np.ndarray]) -> tuple[Any, Any]:
-    parameters, x = lift_parameters(dom, call.score), pair_inputs(dom, call)
-    dx = {
-        "query": dom.lift(tangent["query"]),
-        "key": dom.lift(tangent["key"][:, list(call.head_map)]),
-        **{n: dom.lift(tangent[n]).reshape(p.shape) for n, p in parameters.items()},
-    }
-    return scores(dom, call.score, parameters, x), score_jvp(dom, call.score, parameters, x, dx)
+    score, x, dx = _moving(dom, call, tangent)
+    return score.pair(dom, x)[0], score.jvp(dom, x, dx)
 
 
 @pytest.mark.parametrize("name", RATIONAL)
@@ -154,18 +143,28 @@ def test_the_jvp_of_cosine_is_what_dual_numbers_carry() -> None:
         assert max(abs(x) for x in (a - b).reshape(-1)) < 2.0**-180
 
 
-def test_the_dot_family_is_the_spec_itself() -> None:
+def test_the_metric_one_and_the_dot_product_are_one_map() -> None:
     call = drawn(5, "dot")
-    ours, spec = evaluate_family(ExactDomain(), call, with_lse=False), evaluate(ExactDomain(), call, with_lse=False)
-    assert ours.keys() == spec.keys()
-    assert all((ours[n] == spec[n]).all() for n in spec)
+    same = call.but(score=Bilinear(np.eye(3)[None]))
+    ours, theirs = (evaluate(ExactDomain(), c, with_lse=False) for c in (call, same))
+    assert set(theirs) - set(ours) == {"grad_metric"}
+    assert all((ours[n] == theirs[n]).all() for n in ours)
+
+
+def test_gradients_of_parameters_have_their_shapes() -> None:
+    for shared in (False, True):
+        for name in ("bilinear", "additive"):
+            call = drawn(6, name, shared=shared)
+            found = evaluate(Float64Domain(), call)
+            for parameter, array in call.score.parameters().items():
+                assert found[f"grad_{parameter}"].shape == array.shape
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("shared", [False, True])
 def test_float64_bounds_hold_the_enclosures(name: str, shared: bool) -> None:
     call = drawn(7, name, shared=shared)
-    oracle = FamilyOracle(call)
+    oracle = Oracle(call)
     for tensor, (value, error) in oracle.fast().items():
         low, high = oracle.enclosure(tensor)
         held = ((value - error <= low) & (high <= value + error)) | ((value == low) & (value == high))
@@ -211,9 +210,7 @@ def test_a_kernel_that_rounds_every_operation_stays_within_its_bound(name: str, 
     worst = 0.0
     for seed in range(12):
         call = drawn(seed, name, dtype=dtype)
-        judged = FamilyOracle(call).judge(
-            "output", one_by_one(call, dtype)["output"], family_bounds(call, ledger)["output"]
-        )
+        judged = Oracle(call).judge("output", one_by_one(call, dtype)["output"], bounds(call, ledger)["output"])
         assert judged.inside, judged
         worst = max(worst, judged.worst)
     # The bound is no blank cheque either.
@@ -223,19 +220,19 @@ def test_a_kernel_that_rounds_every_operation_stays_within_its_bound(name: str, 
 @pytest.mark.parametrize("name", ["bilinear", "additive", "cosine"])
 def test_a_kernel_of_another_family_is_outside_its_bound(name: str) -> None:
     call = drawn(2, name)
-    bound = family_bounds(call, every_operation_stored("bfloat16"))["output"]
-    wrong = evaluate(Float64Domain(), plain_call(call))["output"]
-    assert not FamilyOracle(call).judge("output", wrong, bound).inside
+    bound = bounds(call, every_operation_stored("bfloat16"))["output"]
+    wrong = evaluate(Float64Domain(), call.but(score=Dot()))["output"]
+    assert not Oracle(call).judge("output", wrong, bound).inside
 
 
 def test_an_overflowing_length_has_no_bound_and_says_so() -> None:
     call = make_call(
         np.full((1, 1, 1, 2), 300.0), np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 1)), dtype="float16", scale=1.0
     )
-    cosine = family_call(call, Cosine())
+    cosine = call.but(score=Cosine())
     stored = Ledger("squares-stored", "float16", "float16", stores=("dot", "output"))
-    assert np.isinf(family_bounds(cosine, stored)["output"]).all()
-    assert np.isfinite(family_bounds(cosine, named_ledgers("float16")["math"])["output"]).all()
+    assert np.isinf(bounds(cosine, stored)["output"]).all()
+    assert np.isfinite(bounds(cosine, named_ledgers("float16")["math"])["output"]).all()
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -257,8 +254,8 @@ def test_zero_sizes_give_empty_or_zero_tensors(name: str, sizes: tuple[int, ...]
         scale=1.0,
         grad_output=np.ones((b, h, q, w)),
     )
-    family = family_call(call, families[name])
-    oracle, bound = FamilyOracle(family), family_bounds(family, named_ledgers("float32")["math"])
+    family = call.but(score=families[name])
+    oracle, bound = Oracle(family), bounds(family, named_ledgers("float32")["math"])
     for tensor, (value, _) in oracle.fast().items():
         assert value.shape == bound[tensor].shape == oracle.enclosure(tensor)[0].shape
         assert not tensor.startswith("grad") or 0 not in (k, w) or not value.any()
@@ -270,10 +267,10 @@ def test_a_direction_of_subnormal_numbers_has_no_bound_where_a_kernel_may_flush_
     call = make_call(
         np.full((1, 1, 1, 2), tiny), np.ones((1, 1, 2, 2)), np.ones((1, 1, 2, 1)), dtype="bfloat16", scale=1.0
     )
-    cosine = family_call(call.but(value=np.array([[[[1.0], [2.0]]]])), Cosine())
-    bound = family_bounds(cosine, named_ledgers("bfloat16")["math"])["output"]
+    cosine = call.but(value=np.array([[[[1.0], [2.0]]]])).but(score=Cosine())
+    bound = bounds(cosine, named_ledgers("bfloat16")["math"])["output"]
     assert np.isinf(bound).all() or (bound >= 0.5).all()
-    low, high = FamilyOracle(cosine).enclosure("output")
+    low, high = Oracle(cosine).enclosure("output")
     assert (low <= 1.5).all()
     assert (high >= 1.5).all()
 
@@ -283,12 +280,13 @@ def test_a_direction_of_subnormal_numbers_has_no_bound_where_a_kernel_may_flush_
 
 def _cosine(query: list[list[float]], key: list[list[float]], family: Cosine) -> AttentionCall:
     q, k = np.array([[query]], dtype=float), np.array([[key]], dtype=float)
-    return family_call(make_call(q, k, np.ones((1, 1, k.shape[2], 1)), dtype="float64", scale=1.0), family)
+    return make_call(q, k, np.ones((1, 1, k.shape[2], 1)), dtype="float64", scale=1.0).but(score=family)
 
 
 def _scores(call: AttentionCall, dom: Any = None) -> np.ndarray:
     dom = dom or Float64Domain()
-    return scores(dom, call.score, lift_parameters(dom, call.score), pair_inputs(dom, call))[0, 0]
+    params, x = lift_call(dom, call)
+    return params.score.pair(dom, x)[0][0, 0]
 
 
 def test_cosine_scores_stay_within_one() -> None:
@@ -313,7 +311,7 @@ def test_policy_zero_gives_score_zero_and_no_gradient() -> None:
     call = _cosine([[0.0, 0.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]], Cosine("zero"))
     assert _scores(call).tolist() == [[0.0, 0.0], [0.6, 0.8]]
     call = call.but(grad_output=np.ones((1, 1, 2, 1)), value=np.array([[[[1.0], [2.0]]]]))
-    gradient = evaluate_family(Float64Domain(), call)["grad_query"][0, 0]
+    gradient = evaluate(Float64Domain(), call)["grad_query"][0, 0]
     assert gradient[0].tolist() == [0.0, 0.0]
     assert gradient[1].any()
 
@@ -321,15 +319,16 @@ def test_policy_zero_gives_score_zero_and_no_gradient() -> None:
 def test_policy_clamp_divides_short_vectors_by_epsilon_in_both_passes() -> None:
     call = _cosine([[0.25, 0.0], [3.0, 4.0]], [[1.0, 0.0], [0.0, 2.0]], Cosine("clamp", 0.5))
     assert _scores(call).tolist() == [[0.5, 0.0], [0.6, 0.8]]
-    x = pair_inputs(Float64Domain(), call)
+    params, x = lift_call(Float64Domain(), call)
     g = np.ones((1, 1, 2, 2))
-    found = scores_backward(Float64Domain(), call.score, {}, x, g)["query"][0, 0]
+    found = params.score.pair(Float64Domain(), x)[1](g)[0][0, 0]
     # Below the clamp the length is a constant: û = q / ε, so the gradient is Σ k̂ / ε.
     assert found[0].tolist() == [2.0, 2.0]
     bound = BoundDomain(named_ledgers("float64")["math"])
     near = _cosine([[0.5, 0.0]], [[1.0, 0.0]], Cosine("clamp", 0.5))
-    lifted = scores_backward(bound, near.score, {}, pair_inputs(bound, near), bound.lift(np.ones((1, 1, 1, 1))))
-    assert np.isinf(lifted["query"].error).any()
+    edge, lifted = lift_call(bound, near)
+    grad_query = edge.score.pair(bound, lifted)[1](bound.lift(np.ones((1, 1, 1, 1))))[0]
+    assert np.isinf(grad_query.bound).any()
 
 
 def test_the_policy_itself_is_checked() -> None:
@@ -351,7 +350,7 @@ def test_the_sharpest_cosine_weight_among_128_keys_is_about_0_055() -> None:
     call = _cosine([[1.0, 0.0]], [[1.0, 0.0]] + [[-1.0, 0.0]] * 127, Cosine())
     value = np.zeros((1, 1, 128, 1))
     value[0, 0, 0] = 1.0
-    output = FamilyOracle(call.but(value=value)).enclosure("output")
+    output = Oracle(call.but(value=value)).enclosure("output")
     assert output[0].item() <= float(exact.mid()) <= output[1].item()
 
 
@@ -378,9 +377,9 @@ def test_a_bilinear_score_associates_exactly() -> None:
     call = drawn(11, "bilinear")
     assert isinstance(call.score, Bilinear)
     dom = ExactDomain()
-    x, w = pair_inputs(dom, call), lift_parameters(dom, call.score)["metric"]
-    left = scores(dom, call.score, {"metric": w}, x)
-    right = dom.mul("dot", x["query"], np.swapaxes(dom.mul_t("dot", x["key"], w), -1, -2))
+    params, x = lift_call(dom, call)
+    left = params.score.pair(dom, x)[0]
+    right = dom.mul("dot", x.query, np.swapaxes(dom.mul_t("dot", x.key, x.parameters["metric"]), -1, -2))
     assert (left == right).all()
 
 
@@ -403,7 +402,7 @@ def test_a_bilinear_call_reduces_exactly_and_keeps_its_scale_as_a_number() -> No
     assert found.rounded == 0
     assert found.call.scale == call.scale_value
     assert type(found.call) is AttentionCall
-    ours = evaluate_family(ExactDomain(), call, with_lse=False)
+    ours = evaluate(ExactDomain(), call, with_lse=False)
     reduced = evaluate(ExactDomain(), found.call, with_lse=False)
     assert all((ours[n] == reduced[n]).all() for n in ("output", "grad_key", "grad_value"))
 
@@ -450,36 +449,36 @@ def test_dot_reduces_to_itself() -> None:
 
 
 def test_parameters_are_checked_by_name() -> None:
-    call = plain_call(drawn(0, "dot"))
+    call = drawn(0, "dot").but(score=Dot())
     with pytest.raises(
         FamilyError, match=r"bilinear.metric has shape \[3, 3, 3\]: expected \[1, 3, 3\] or \[2, 3, 3\]"
     ):
-        family_call(call, Bilinear(np.zeros((3, 3, 3))))
+        call.but(score=Bilinear(np.zeros((3, 3, 3))))
     with pytest.raises(FamilyError, match=r"bilinear.metric\[0, 1, 2\] = .*nan.*: expected a finite value of float32"):
-        family_call(call, Bilinear(np.array([[[0, 0, 0], [0, 0, np.nan], [0, 0, 0]]], dtype=float)))
+        call.but(score=Bilinear(np.array([[[0, 0, 0], [0, 0, np.nan], [0, 0, 0]]], dtype=float)))
     with pytest.raises(FamilyError, match=r"additive.offset has shape \[1, 4\]"):
-        family_call(call, Additive(np.zeros((1, 2, 3)), np.zeros((1, 2, 3)), np.zeros((1, 4)), np.zeros((1, 2))))
+        call.but(score=Additive(np.zeros((1, 2, 3)), np.zeros((1, 2, 3)), np.zeros((1, 4)), np.zeros((1, 2))))
 
 
 @pytest.mark.parametrize(
     "family", [Cosine("zero"), Additive(*(np.zeros(s) for s in ((1, 2, 3), (1, 2, 3), (1, 2), (1, 2))))]
 )
 def test_the_default_scale_belongs_to_dot_products(family: Family) -> None:
-    call = plain_call(drawn(0, "dot"))
+    call = drawn(0, "dot").but(score=Dot())
     with pytest.raises(FamilyError, match=r"scale = None for the \w+ family"):
-        family_call(call.but(scale=None), family)
+        call.but(scale=None, score=family)
 
 
 @pytest.mark.parametrize(("name", "value"), [("softcap", 5.0), ("sink", np.zeros(2))])
 def test_modifiers_of_dot_products_are_refused(name: str, value: Any) -> None:
-    call = plain_call(drawn(0, "dot"))
+    call = drawn(0, "dot").but(score=Dot())
     with pytest.raises(FamilyError, match=f"{name} of a bilinear call: only dot products carry one"):
-        family_call(call.but(**{name: value}), Bilinear(np.zeros((1, 3, 3))))
+        call.but(**{name: value}).but(score=Bilinear(np.zeros((1, 3, 3))))
 
 
 def test_a_domain_without_roots_says_so() -> None:
-    with pytest.raises(FamilyError, match="needs square roots, which the exact domain has not"):
-        evaluate_family(ExactDomain(), drawn(0, "cosine"), with_lse=False)
+    with pytest.raises(NotImplementedError, match="the exact domain has no square root: no cosine scores"):
+        evaluate(ExactDomain(), drawn(0, "cosine"), with_lse=False)
 
 
 def test_the_spec_of_one_head_is_reached_through_its_reduction() -> None:

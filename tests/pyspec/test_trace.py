@@ -16,7 +16,7 @@ from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 from attnspec.pyspec.oracle.stages import BOUNDED, first_leaving, stage_bounds
 from attnspec.pyspec.oracle.trace import SINK, STAGES, TraceError, first_difference, trace
-from attnspec.pyspec.study.trace_references import trace_by_lists, trace_by_rows
+from tests.pyspec.trace_references import trace_by_lists, trace_by_rows
 
 REFERENCES = (trace_by_rows, trace_by_lists)
 MODIFIERS: tuple[dict[str, Any], ...] = ({}, {"softcap": 2.0}, {"sink": np.array([0.0, 1.5])}, {
@@ -175,7 +175,7 @@ def test_reordering_keys_without_values_is_refused_by_name() -> None:
 
 
 def test_reordering_keys_alone_parts_from_the_trace_and_with_everything_does_not() -> None:
-    from attnspec.certify.properties.surgery import take_keys
+    from attnspec.strategies.derived import take_keys
 
     names = [f"s{j}" for j in range(4)]
     order = np.array([2, 0, 3, 1])

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnspec.certify.evidence.counterexample import observed_from
-from attnspec.certify.evidence.explain import Explanation
+from attnspec.certify.evidence.explanation import Explanation
 from attnspec.certify.evidence.numbers import decimal
-from attnspec.certify.evidence.report.text import call_lines, observed_lines, shape_line
+from attnspec.certify.evidence.report.text import observed_lines, trial_lines
 from attnspec.pyspec import AttentionCall, Judgement
 from attnspec.pyspec.oracle.trace import Trace, trace
 
 # This many keys of a row are printed, those that contribute most.
 SHOWN = 12
+
+# Tensors whose entries can be traced back to a row or a column.
+EXPLAINED = ("output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
 
 
 def explanation(found: Explanation) -> str:
@@ -23,26 +26,23 @@ def explanation(found: Explanation) -> str:
 
 
 def _lines(found: Explanation) -> Iterator[str]:
-    one, call = found.asked, found.asked.call
-    name = "" if found.ledger is None else f", ledger {found.ledger.name}"
+    one, outcome, call = found.asked, found.outcome, found.asked.trial.call
     yield f"explain  {one.about}"
-    yield f"subject  {one.subject} on {one.device}, {call.dtype}{name}"
-    yield f"call     {shape_line(call)}"
-    yield from (f"         {line}" for line in call_lines(call))
-    if found.skipped is not None:
-        yield f"skipped  nothing could be tested: {found.skipped}"
+    yield f"subject  {one.subject} on {one.device}, {call.dtype}, ledger {found.ledger.name}"
+    yield from trial_lines(one.trial)
+    if outcome.skip is not None:
+        yield f"skipped  nothing could be tested: {outcome.skip.text}"
         return
-    if found.broken is not None:
-        yield f"got      {found.broken}"
+    if outcome.text is not None:
+        yield f"got      {outcome.text}"
+    if outcome.failures:
         return
-    for judged in found.judgements:
-        state = "inside" if judged.inside else "OUTSIDE"
-        yield f"tensor   {judged.tensor} {state}"
+    for judged in outcome.judgements:
+        yield f"tensor   {judged.tensor} {'OUTSIDE' if judged.outside else judged.state}"
         if judged.index is not None:
             yield from (f"         {line}" for line in observed_lines(observed_from(judged), call.dtype))
-    worst = next((j for j in found.judgements if not j.inside), None)
-    worst = worst or max(found.judgements, key=lambda j: j.worst, default=None)
-    if worst is not None and worst.index is not None:
+    worst = outcome.worst
+    if worst is not None and worst.index is not None and worst.tensor in EXPLAINED:
         yield from row_lines(call, worst)
     yield from _stage_lines(found)
 
@@ -54,7 +54,7 @@ def _stage_lines(found: Explanation) -> Iterator[str]:
         yield "stages   every stage shown is inside"
     else:
         left = found.leaving
-        label = trace(found.asked.call).label(left.stage, left.index)
+        label = trace(found.asked.trial.call).label(left.stage, left.index)
         yield f"stages   first outside: {label}"
         yield f"         got {decimal(left.observed)}, exact {decimal(left.exact)}"
         yield f"         allowed [{decimal(left.lower)}, {decimal(left.upper)}]"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TextIO
 
-from attnspec.certify.campaign.events import CaseChecked, CounterExampleFound, Event, VerdictReached, event_json
 from attnspec.certify.evidence.certificate import Certificate, to_json
 from attnspec.certify.evidence.counterexample import CounterExample
+from attnspec.certify.evidence.events import CaseChecked, CounterExampleFound, Event, VerdictReached, event_json
 
 
 class Evidence:

@@ -29,7 +29,7 @@ def html(certificate: Certificate, examples: Mapping[str, CounterExample]) -> st
         letters=LETTERS,
         meanings=MEANINGS,
         failures=[
-            (row, example, refutation(example, example.attention_call(), certificate.proofs))
+            (row, example, refutation(example, certificate.proofs))
             for row in certificate.properties
             if (example := examples.get(row.counterexample or "")) is not None
         ],

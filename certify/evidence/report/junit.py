@@ -62,7 +62,7 @@ def _case(
     if row.state == "refuted":
         failure = ET.SubElement(case, "failure", {"type": "refuted", "message": _clean(row.claim)})
         example = examples.get(row.counterexample or "")
-        failure.text = _clean(refutation(example, example.attention_call(), certificate.proofs)) if example else message
+        failure.text = _clean(refutation(example, certificate.proofs)) if example else message
     elif row.state in _ERRORS:
         ET.SubElement(case, "error", {"type": row.state, "message": message})
     elif row.state in _SKIPPED:

@@ -46,7 +46,7 @@ def _lines(certificate: Certificate, examples: Mapping[str, CounterExample]) -> 
             yield f"## {_cell(row.id)} ({row.dtype})"
             yield ""
             # Indented code cannot be ended by anything inside it.
-            yield from (f"    {line}" for line in refutation(example, example.attention_call()).splitlines())
+            yield from (f"    {line}" for line in refutation(example).splitlines())
             yield ""
     yield "## Not claimed"
     yield ""

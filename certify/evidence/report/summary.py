@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from attnspec.certify.evidence.certificate import LETTERS, Certificate, PropertyRecord
+from attnspec.certify.evidence.certificate import LETTERS, Certificate, PropertyRecord, left_out_as_known
 from attnspec.certify.evidence.numbers import ratio_text
-from attnspec.certify.verdict.not_claimed import left_out_as_known
 
 STYLES = {
     "held": "green",
@@ -97,6 +96,6 @@ def _cells(row: PropertyRecord | None) -> list[Text | str]:
     if row is None:
         return ["", "", ""]
     text = Text(f"{LETTERS[row.state]} {row.state.replace('_', ' ')}", STYLES[row.state])
-    outside = sum(row.not_covered.values())
+    outside = sum(s.cases for s in row.skips if s.kind != "no_such_call")
     cases = f"{row.cases}" + (f" (−{outside})" if outside else "")
     return [text, cases if row.drawn else "–", ratio_text(row.worst)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from attnspec.certify.campaign.events import (
+from attnspec.certify.evidence.certificate import LETTERS
+from attnspec.certify.evidence.counterexample import CounterExample
+from attnspec.certify.evidence.events import (
     CaseChecked,
     CounterExampleFound,
     Event,
@@ -17,8 +19,6 @@ from attnspec.certify.campaign.events import (
     VerdictReached,
     Warned,
 )
-from attnspec.certify.evidence.certificate import LETTERS
-from attnspec.certify.evidence.counterexample import CounterExample
 from attnspec.certify.evidence.numbers import ratio_text
 from attnspec.certify.evidence.report.summary import STYLES, last_line, print_certificate
 from attnspec.certify.evidence.report.text import place_of, refutations
@@ -99,9 +99,10 @@ class Terminal:
             return
         parts = [f"{row.cases} cases"]
         for count, what in (
-            (sum(row.not_covered.values()), "not covered"),
-            (sum(row.skipped.values()), "skipped"),
+            (sum(s.cases for s in row.skips if s.kind != "no_such_call"), "not covered"),
+            (sum(s.cases for s in row.skips if s.kind == "no_such_call"), "not of this claim"),
             (row.vacuous, "vacuous"),
+            (row.undecided, "undecided"),
         ):
             if count:
                 parts.append(f"{count} {what}")

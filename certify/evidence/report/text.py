@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from attnspec.certify.evidence.counterexample import CounterExample, Number, Observed
+from attnspec.certify.evidence.counterexample import CounterExample, Number, Observed, in_words
 from attnspec.certify.evidence.numbers import decimal, hex_word, ratio_text, ulps
 from attnspec.certify.evidence.proofs import ProofRecord
+from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.formats import FORMATS
 
@@ -33,7 +33,7 @@ def refutations(records: Sequence[CounterExample], proofs: ProofRecord | None = 
     `place`: options that `certify replay` needs to find them, such as " --out DIR".
     """
     shown = telling(records)
-    parts = [refutation(record, record.attention_call(), proofs, place) for record in shown]
+    parts = [refutation(record, proofs, place) for record in shown]
     rest = [r for r in records if all(r.id != s.id for s in shown)]
     if rest:
         width = max(len(f"{r.property} ({r.dtype})") for r in rest)
@@ -58,31 +58,30 @@ def telling(records: Sequence[CounterExample]) -> list[CounterExample]:
 
 
 def _size(record: CounterExample) -> int:
-    call = record.attention_call()
-    arrays = (call.query, call.key, call.value, call.bias, call.grad_output)
-    return sum(a.size for a in arrays if a is not None)
+    trial = record.failing_trial()
+    arrays = [getattr(trial.call, n) for n in ("query", "key", "value", "bias", "grad_output")]
+    return sum(a.size for a in (*arrays, *trial.raw.values()) if a is not None)
 
 
 def _way(record: CounterExample) -> tuple[str, ...]:
-    if record.broken is not None:
-        return ("broken", re.sub(r"\d+", "#", record.broken)[:40])
+    if record.failures:
+        return ("failure", *sorted({f.kind for f in record.failures}))
     wrong = {seen.tensor for seen in record.observed if not seen.inside}
     return ("output",) if "output" in wrong else ("not output",)
 
 
-def refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord | None = None, place: str = "") -> str:
-    """Everything about a refutation, in fixed order: claim, subject, call, numbers, theorem, snippet, replay."""
-    return "\n".join((*_refutation(record, call, proofs), f"certify replay {record.id}{place}"))
+def refutation(record: CounterExample, proofs: ProofRecord | None = None, place: str = "") -> str:
+    """Everything about a refutation, in fixed order: claim, subject, run, numbers, theorem, snippet, replay."""
+    return "\n".join((*_refutation(record, proofs), f"certify replay {record.id}{place}"))
 
 
-def _refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord | None) -> Iterator[str]:
+def _refutation(record: CounterExample, proofs: ProofRecord | None) -> Iterator[str]:
     yield f"REFUTED  {record.property}: {record.claim}"
     yield f"subject  {record.subject} on {record.device}, {record.dtype}, ledger {record.ledger.get('name')}"
-    size = "smallest call found" if record.reduced else "call (not reduced)"
-    yield f"call     {size}: {shape_line(call)}"
-    yield from (f"         {line}" for line in call_lines(call))
-    if record.broken is not None:
-        yield f"got      {record.broken}"
+    yield from trial_lines(record.failing_trial(), "smallest call found" if record.reduced else "call (not reduced)")
+    words = in_words(record)
+    if words is not None:
+        yield f"got      {words}"
     for seen in record.observed:
         if not seen.inside:
             yield from observed_lines(seen, record.dtype)
@@ -94,6 +93,20 @@ def _refutation(record: CounterExample, call: AttentionCall, proofs: ProofRecord
         yield ""
         yield from record.snippet.rstrip("\n").splitlines()
         yield ""
+
+
+def trial_lines(trial: Trial, size: str = "") -> Iterator[str]:
+    """The run, argument for argument, and the call whose exact values count where that is another one."""
+    call = trial.call
+    yield f"call     {size}{': ' if size else ''}{shape_line(call)}"
+    yield from (f"         {line}" for line in call_lines(call))
+    for name, array in trial.raw.items():
+        dtype = call.dtype if array.dtype == np.float64 else array.dtype.name
+        yield f"         in place of {array_line(name, array, dtype)}"
+    for what, other in (("against  the exact values of ", trial.against), ("after    a run of ", trial.other)):
+        if other is not None and other is not call:
+            yield f"{what}{shape_line(other)}"
+            yield from (f"         {line}" for line in call_lines(other, beside=call))
 
 
 def theorem_line(record: CounterExample, proofs: ProofRecord | None = None) -> str:
@@ -123,24 +136,40 @@ def shape_line(call: AttentionCall) -> str:
         parts.append(f"scale {decimal(call.scale)}")
     if call.softcap is not None:
         parts.append(f"softcap {decimal(call.softcap)}")
+    if call.score.name != "dot":
+        parts.append(f"{call.score.name} scores")
+    if call.own_dropout is not None:
+        parts.append(f"dropout_p {decimal(call.own_dropout.probability)}, seed {call.own_dropout.seed}")
+    if call.grad_output is None:
+        parts.append("no gradients")
     layouts = {n: getattr(call.layout, n) for n in ("query", "key", "value", "mask")}
     parts += [f"{name} laid out {kind}" for name, kind in layouts.items() if kind != "contiguous"]
     return ", ".join(parts)
 
 
-def call_lines(call: AttentionCall) -> Iterator[str]:
-    """Every array of the call, decimal and hex; long ones abbreviated."""
+def call_lines(call: AttentionCall, beside: AttentionCall | None = None) -> Iterator[str]:
+    """Every array of the call, decimal and hex; long ones abbreviated. Only what differs from the call `beside` it."""
     for name in ("query", "key", "value", "bias", "grad_output", "sink"):
         array = getattr(call, name)
-        if array is not None:
+        if array is not None and (beside is None or not _equal(array, getattr(beside, name))):
+            yield array_line(name, array, call.dtype)
+    for name, array in call.score.parameters().items():
+        if beside is None or not _equal(array, beside.score.parameters().get(name)):
             yield array_line(name, array, call.dtype)
     visible = call.visible
-    if visible.all():
+    if beside is not None and _equal(visible, beside.visible):
+        pass
+    elif visible.all():
         yield "visible      everything"
     else:
         yield f"visible      {_mask(visible)}"
-    if call.multiplier is not None:
-        yield array_line("multiplier", np.ascontiguousarray(call.multiplier), "float64")
+    multiplier = call.multiplier
+    if multiplier is not None and (beside is None or not _equal(multiplier, beside.multiplier)):
+        yield array_line("multiplier", np.ascontiguousarray(multiplier), "float64")
+
+
+def _equal(a: np.ndarray, b: np.ndarray | None) -> bool:
+    return b is not None and np.array_equal(a, b)
 
 
 def array_line(name: str, array: np.ndarray, dtype: str) -> str:

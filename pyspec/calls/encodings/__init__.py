@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from attnspec.pyspec.calls.encodings import blocks, dense, flags, packed
-from attnspec.pyspec.calls.encodings.base import Encoded, Encoding, EncodingError, Registry, first_difference, request
+from attnspec.pyspec.calls.encodings.base import (
+    Encoded,
+    Encoding,
+    EncodingError,
+    Registry,
+    Shape,
+    first_difference,
+    request,
+)
 from attnspec.pyspec.calls.encodings.blocks import BlockMask
 from attnspec.pyspec.calls.encodings.dense import compose_additive, leaked_mass
 from attnspec.pyspec.calls.encodings.flags import CausalBias, CausalFlag
@@ -49,21 +57,23 @@ def encode(
     *,
     dtype: str = "float32",
     approximate: bool = False,
+    shape: Shape | None = None,
     **options: Any,
 ) -> Encoded:
     """The relation in that encoding, read back and compared at every edge.
 
     visible: [B, Hq, Q, K] boolean or a compiled relation, whose record then says that it was lowered. bias: finite,
-    broadcastable, of `dtype`. approximate: take an encoding that leaves hidden keys a little weight.
+    broadcastable, of `dtype`. approximate: take an encoding that leaves hidden keys a little weight. shape: what
+    `visible` broadcasts to, where it is stored smaller; dense masks are then stored as small.
     Raises EncodingError naming the encoding and the first (b, h, i, j) that it would lose.
     """
     encoding = get_encoding(name)
     if not encoding.exact and not approximate:
         raise EncodingError(name, f"expresses {encoding.expresses}; use 'additive', or say approximate=True")
-    asked = request(encoding, visible, bias, dtype, options)
+    asked = request(encoding, visible, bias, dtype, options, shape)
     handoff = visible.handoff.lowered_to(name, by="encode") if isinstance(visible, Compiled) else None
     encoded = Encoded(encoding, encoding.make(asked), asked.shape, handoff)
-    edge = first_difference(asked.visible, encoded.decode())
+    edge = first_difference(asked.stored, encoded.decode())
     if edge is not None:
         b, h, i, j = edge
         wanted, said = ("visible", "hidden") if asked.visible[edge] else ("hidden", "visible")

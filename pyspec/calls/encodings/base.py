@@ -27,18 +27,21 @@ class EncodingError(CallError):
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is to be said: visible [B, Hq, Q, K], a finite bias that broadcasts to it or None, a dtype, options."""
+    """What is to be said: visible and a finite bias or None, a dtype, options.
 
-    visible: np.ndarray
+    shape: [B, Hq, Q, K]. stored: the relation as it was given, four axes that broadcast to `shape`; so does bias.
+    """
+
+    stored: np.ndarray
     bias: np.ndarray | None
     dtype: str
     options: Mapping[str, Any]
+    shape: Shape
 
     @property
-    def shape(self) -> Shape:
-        """[B, Hq, Q, K]."""
-        b, h, q, k = self.visible.shape
-        return (b, h, q, k)
+    def visible(self) -> np.ndarray:
+        """The relation [B, Hq, Q, K]."""
+        return np.broadcast_to(self.stored, self.shape)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ def request(
     bias: np.ndarray | None,
     dtype: str,
     options: Mapping[str, Any],
+    shape: Shape | None = None,
 ) -> Request:
     """A checked request; EncodingError where the encoding has no place for what is asked."""
     relation = visible.relation if isinstance(visible, Compiled) else np.asarray(visible)
@@ -106,6 +110,13 @@ def request(
         raise EncodingError(
             encoding.name,
             f"visible has dtype {relation.dtype} and shape {list(relation.shape)}: expected bool, [B, Hq, Q, K]",
+        )
+    b, h, q, k = relation.shape
+    whole = (b, h, q, k) if shape is None else shape
+    if not _broadcasts(relation, whole):
+        raise EncodingError(
+            encoding.name,
+            f"visible has shape {list(relation.shape)}: expected four axes that broadcast to {list(whole)}",
         )
     unknown = sorted(set(options) - set(encoding.options))
     if unknown:
@@ -115,15 +126,18 @@ def request(
     get_format(dtype)
     if bias is not None:
         bias = np.asarray(bias, dtype=np.float64)
-        _check_bias(encoding, bias, relation.shape, dtype)
-    return Request(relation, bias, dtype, options)
+        _check_bias(encoding, bias, whole, dtype)
+    return Request(relation, bias, dtype, options, whole)
+
+
+def _broadcasts(array: np.ndarray, shape: tuple[int, ...]) -> bool:
+    return array.ndim == 4 and all(n in (1, m) for n, m in zip(array.shape, shape, strict=True))
 
 
 def _check_bias(encoding: Encoding, bias: np.ndarray, shape: tuple[int, ...], dtype: str) -> None:
     if not encoding.carries_bias:
         raise EncodingError(encoding.name, "carries no bias; use 'additive', or add the bias to the scores before")
-    fits = bias.ndim == 4 and all(n in (1, m) for n, m in zip(bias.shape, shape, strict=True))
-    if not fits:
+    if not _broadcasts(bias, shape):
         raise EncodingError(
             encoding.name, f"bias has shape {list(bias.shape)}: expected four axes that broadcast to {list(shape)}"
         )
@@ -134,9 +148,9 @@ def _check_bias(encoding: Encoding, bias: np.ndarray, shape: tuple[int, ...], dt
 
 
 def first_difference(wanted: np.ndarray, said: np.ndarray) -> tuple[int, int, int, int] | None:
-    """The first edge (b, h, i, j) on which two relations differ, or None."""
-    different = np.argwhere(wanted != said)
-    if not len(different):
+    """The first edge (b, h, i, j) on which two relations differ, or None; `wanted` broadcasts to `said`."""
+    different = wanted != said
+    if not different.any():
         return None
-    b, h, i, j = (int(n) for n in different[0])
+    b, h, i, j = (int(n) for n in np.argwhere(different)[0])
     return (b, h, i, j)

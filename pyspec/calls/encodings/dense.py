@@ -11,7 +11,7 @@ from attnspec.pyspec.calls.formats import get_format, round_to
 
 
 def _same(r: Request) -> np.ndarray:
-    return np.array(r.visible)
+    return np.array(r.stored)
 
 
 def _as_is(payload: Any, shape: Shape) -> np.ndarray:
@@ -47,7 +47,7 @@ def _bias(r: Request) -> np.ndarray:
 
 
 def _additive(r: Request) -> np.ndarray:
-    return np.where(r.visible, _bias(r), -np.inf)
+    return np.where(r.stored, _bias(r), -np.inf)
 
 
 def _not_minus_infinity(payload: np.ndarray, shape: Shape) -> np.ndarray:
@@ -56,7 +56,7 @@ def _not_minus_infinity(payload: np.ndarray, shape: Shape) -> np.ndarray:
 
 def _penalised(r: Request) -> tuple[np.ndarray, float]:
     sentinel = r.options.get("sentinel", -get_format(r.dtype).largest)
-    return np.where(r.visible, _bias(r), sentinel), float(sentinel)
+    return np.where(r.stored, _bias(r), sentinel), float(sentinel)
 
 
 def _above_sentinel(payload: tuple[np.ndarray, float], shape: Shape) -> np.ndarray:

@@ -28,7 +28,7 @@ class CausalBias:
 
 def _flag(r: Request) -> CausalFlag:
     _, _, q, k = r.shape
-    triangle = bool((r.visible == visibility.upper_left(q, k)).all())
+    triangle = bool((r.stored == visibility.upper_left(q, k)).all())
     return CausalFlag(triangle or not r.visible.all())
 
 
