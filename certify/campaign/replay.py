@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+from attnspec.certify.subject import Skip
 
 from attnspec.certify.campaign.identify import load
 from attnspec.certify.campaign.parts import Parts
@@ -14,7 +15,6 @@ from attnspec.certify.errors import OwnFault, UsageError, did_you_mean
 from attnspec.certify.evidence.counterexample import CounterExample, seen_in
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.subjects.subject import Skip
 from attnspec.certify.trials.held import Held
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnspec.certify.subject import Capabilities, Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.trials import Held, check, registered
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.cut import told_explicitly
@@ -183,7 +183,7 @@ def run_selfcheck(profile: str = "smoke", seed: int = 0, dtype: str = "float32")
 
 
 def _hunt(
-    subject: Planted | NumpyReference,
+    subject: Subject,
     name: str,
     prop_id: str,
     expected: bool,

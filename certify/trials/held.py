@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from attnspec.certify.subject import Capabilities, Observation, Skip, Subject, uncovered
 
-from attnspec.certify.subjects.subject import Capabilities, Observation, Skip, Subject
-from attnspec.certify.trials.interim import uncovered
 from attnspec.pyspec import AttentionCall, Ledger, Oracle, bounds
 
 # Oracles and bounds of so many calls are kept: the trials of a case share theirs.

@@ -109,7 +109,7 @@ def _has_empty_row(call: CallFields) -> bool:
 
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("dtype", "number format", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
+    Feature("dtype", "dtype", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
             names=lambda c: (c.dtype,)),
     Feature("query", "query", (Part("query", "numbers", ("batch", "query_heads", "queries", "key_width")),),
             differentiated=True),

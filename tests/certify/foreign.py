@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
 
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 
 

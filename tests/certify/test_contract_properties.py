@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from attnspec.certify.subject import Capabilities
 
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import Bench, Outcome, registered
 from attnspec.certify.properties.contract import faults
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject
-from attnspec.certify.subjects.subject import Capabilities
 from attnspec.pyspec import CallError
 from attnspec.pyspec.calls.cut import compact
 from attnspec.pyspec.heads import grouped

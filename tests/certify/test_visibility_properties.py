@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from attnspec.certify.subject import Observation, Subject
 
 from attnspec.certify.campaign.selfcheck import _mean_on_empty_rows
 from attnspec.certify.properties import Bench, Outcome, registered
 from attnspec.certify.properties.policies import declared_contract
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Observation, Subject
 from attnspec.pyspec import AttentionCall, make_call
 from attnspec.strategies import PROFILES, Features, call_at, small
 from tests.certify import planted_visibility as planted
@@ -105,7 +105,9 @@ def test_a_contract_that_is_not_kept_is_refuted(contract: str, fill: float | Non
 
 def test_without_a_contract_there_is_nothing_to_hold() -> None:
     claims = blind(None, 0.0).capabilities
-    assert registered()["policy-backend-contract"].needs(claims) == "nothing claimed about empty rows"
+    lacking = registered()["policy-backend-contract"].needs(claims)
+    assert lacking is not None
+    assert lacking.feature == "empty_row_rule"
 
 
 class Peeks(planted.WrongVisibility):
