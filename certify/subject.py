@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, Skip
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.features import FEATURES
 
-if TYPE_CHECKING:
-    from attnspec.certify.conventions.program import Program
-
 __all__ = ["Capabilities", "KnownDivergence", "Observation", "Skip", "Subject", "uncovered"]
-
-
-@dataclass(frozen=True, eq=False)
-class Observation:
-    """What one run of a subject returned.
-
-    tensors: float64 copies by the names of attnspec.pyspec.TENSORS (those the subject has); dtypes and devices: of the
-    tensors as returned; kernel: the kernel seen to run, or "unobserved"; changed_inputs: inputs that the
-    subject overwrote; error: what it raised, if it did; ending: how it failed then, "raised", "died" (its process
-    ended) or "timeout" (no answer came).
-    """
-
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    devices: Mapping[str, str] = field(default_factory=dict)
-    kernel: str = "unobserved"
-    changed_inputs: tuple[str, ...] = ()
-    error: str | None = None
-    ending: Literal["raised", "died", "timeout"] = "raised"
 
 
 @runtime_checkable

@@ -6,9 +6,9 @@ certify run bench/subjects/modules.py:NAME --only PROPERTY
 from __future__ import annotations
 
 import torch
-from attnspec.certify.subject import Capabilities
 from torch import Tensor
 
+from attnspec.certify.claims import Capabilities
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import every_operation_stored
 

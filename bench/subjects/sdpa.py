@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attnspec.certify.subject import Capabilities
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from attnspec.certify.claims import Capabilities
 from attnspec.pyspec import Ledger
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import flash, one_precision

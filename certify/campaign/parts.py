@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from attnspec.certify.subject import Capabilities, Subject
-
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.evidence.proofs import proof_state
+from attnspec.certify.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.pyspec import AttentionCall
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from attnspec.certify.subject import Skip
-
 from attnspec.certify.campaign.budget import PATIENCE, UNDECIDED_SHARE
+from attnspec.certify.claims import Skip
 from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.certificate import PropertyRecord, SkipRecord, State, TensorRecord
 from attnspec.certify.evidence.events import CaseChecked

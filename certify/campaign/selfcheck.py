@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnspec.certify.subject import Capabilities, Observation
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.trials import Held, check, registered
 from attnspec.pyspec import AttentionCall, Ledger
@@ -64,6 +67,9 @@ class Planted:
         if self.bug.on_tensors is None:
             return seen
         return replace(seen, tensors=self.bug.on_tensors(call, dict(seen.tensors)))
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return NumpyReference().program(call, raw)
 
 
 def _polarity(call: AttentionCall) -> AttentionCall:

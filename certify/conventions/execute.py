@@ -8,9 +8,9 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
-from attnspec.certify.subject import Observation
 
 from attnspec.certify.conventions.program import Leaf, Program
+from attnspec.certify.observation import Observation
 
 # Python keeps in a namespace which warnings it has given: without a common one, every run would give them again.
 _WARNED: dict[Any, Any] = {}

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, Observation
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program, loaded
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.numpy_scores import attention
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import OwnDropout

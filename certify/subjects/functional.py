@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, Observation
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.conventions.sdpa import TORCH_KEYWORDS, Sdpa
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.torch_sdpa import torch_identity
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS

@@ -14,10 +14,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, KnownDivergence, Observation
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import OwnFault, UsageError
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
 from attnspec.certify.subjects.worker import ERRORS, WORKER_ENDED, ending, serve
 from attnspec.pyspec import AttentionCall, Ledger
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from attnspec.certify.subject import Capabilities
-
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.subjects.functional import FunctionSubject
 
 

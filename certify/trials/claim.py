@@ -11,8 +11,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, Skip
 
+from attnspec.certify.claims import Capabilities, Skip
 from attnspec.certify.trials.order import in_order
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from attnspec.certify.subject import Skip
 
+from attnspec.certify.claims import Skip
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure, Outcome, joined, no_such_call

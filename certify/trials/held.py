@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, Observation, Skip, Subject, uncovered
 
+from attnspec.certify.claims import Capabilities, Skip
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject, uncovered
 from attnspec.pyspec import AttentionCall, Ledger, Oracle, bounds
 
 # Oracles and bounds of so many calls are kept: the trials of a case share theirs.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, Observation
 
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.observation import Observation
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from attnspec.certify.subject import Observation
 
+from attnspec.certify.observation import Observation
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure
 from attnspec.pyspec import AttentionCall, Judgement

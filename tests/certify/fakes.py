@@ -10,12 +10,13 @@ from attnspec.certify.properties.agree import agree
 from attnspec.certify.properties.model import Bench, Outcome, Property
 
 from attnspec.certify.campaign.parts import Parts, default_parts
-from attnspec.certify.claims import requires
+from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import MissingDevice, UsageError
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
-from attnspec.certify.subject import Capabilities, Observation, Subject
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to

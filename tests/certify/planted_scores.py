@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from attnspec.certify.subject import Capabilities, Observation
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.families import NumpyScores
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
 from attnspec.pyspec import AttentionCall, Ledger

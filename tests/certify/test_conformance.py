@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attnspec.certify.subject import Observation
 
 from attnspec.certify.conformance import ConformanceCase, Refuted
+from attnspec.certify.observation import Observation
 from attnspec.certify.properties import registered
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.pyspec import AttentionCall

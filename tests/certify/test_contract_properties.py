@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnspec.certify.subject import Capabilities
 
 from attnspec.certify.campaign.parts import features_of
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.properties import Bench, Outcome, registered
 from attnspec.certify.properties.contract import faults
 from attnspec.certify.subjects import load_subject

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from attnspec.certify.subject import Observation
 
 from attnspec.certify.errors import ExitCode, worst_exit
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify

@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from attnspec.certify.subject import Observation
 
 from attnspec.certify.evidence.certificate import read_certificate
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify

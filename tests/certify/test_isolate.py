@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attnspec.certify.subject import Skip, uncovered
 
 from attnspec.certify.campaign.parts import default_parts
+from attnspec.certify.claims import Skip
 from attnspec.certify.errors import UsageError
+from attnspec.certify.subject import uncovered
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.pyspec import AttentionCall, make_call
 from tests.certify import fakes

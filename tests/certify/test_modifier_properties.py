@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from attnspec.certify.properties.agree import natural_size
-from attnspec.certify.subject import Skip, Subject, uncovered
 
 from attnspec.certify.campaign.parts import features_of
+from attnspec.certify.claims import Skip
 from attnspec.certify.properties import Bench, registered
 from attnspec.certify.properties.modifier_models import Way, modelled
+from attnspec.certify.subject import Subject, uncovered
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject
 from attnspec.pyspec import AttentionCall, Oracle

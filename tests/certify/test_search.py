@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attnspec.certify.properties.model import Bench, Outcome, Property
-from attnspec.certify.subject import Observation
 
 from attnspec.certify.campaign.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
 from attnspec.certify.campaign.minimise import kind, minimise
 from attnspec.certify.campaign.search import Tally, check_case, search
 from attnspec.certify.evidence.certificate import left_out_as_known, read_certificate
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall, Judgement, make_call
 from attnspec.strategies import reduce_call
 from tests.certify import fakes

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from attnspec.certify.subject import Observation, Subject
 
 from attnspec.certify.campaign.selfcheck import _mean_on_empty_rows
+from attnspec.certify.observation import Observation
 from attnspec.certify.properties import Bench, Outcome, registered
 from attnspec.certify.properties.policies import declared_contract
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.pyspec import AttentionCall, make_call
 from attnspec.strategies import PROFILES, Features, call_at, small

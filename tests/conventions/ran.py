@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from attnspec.certify.subject import Observation
 
 from attnspec.certify.conventions.execute import first_line
 from attnspec.certify.conventions.program import Program, file_of
+from attnspec.certify.observation import Observation
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnspec.certify.subject import Observation, Subject
 
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.conventions.program import Program, file_of, number
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.pyspec import AttentionCall, Layout, Visibility, make_call
