@@ -54,8 +54,7 @@ class Fake:
             call,
             raw,
             "NumpyReference()",
-            imports=("from attnspec.certify.properties.requires import requires
-from attnspec.certify.subjects.numpy_reference import NumpyReference",),
+            imports=("from attnspec.certify.subjects.numpy_reference import NumpyReference",),
         )
 
     def snippet(self, call: AttentionCall) -> str:
