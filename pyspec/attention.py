@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from attnspec.pyspec import alibi
 from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Attention",)
@@ -22,8 +23,8 @@ M = TypeVar("M")
 class Inputs(Generic[M]):
     """What is differentiated: query [..,Q,Dk], key [..,K,Dk], value [..,K,Dv], bias [..,Q,K] or None (zero).
 
-    parameters: learned matrices of the score by name (a dot product has none). Also the type of tangents and of
-    gradients. Lean: AttnSpec.Inputs.
+    slopes: ALiBi slopes [1,Hq,1,1] or None (zero; Lean: AttnSpec.Inputs.sloped). parameters: learned matrices of the
+    score by name (a dot product has none). Also the type of tangents and of gradients. Lean: AttnSpec.Inputs.
     """
 
     query: M
@@ -31,6 +32,7 @@ class Inputs(Generic[M]):
     value: M
     bias: M | None = None
     parameters: Mapping[str, M] = field(default_factory=dict)
+    slopes: M | None = None
 
 
 # From the gradient of the unscaled scores [..,Q,K] to those of query, key, and the parameters by name.
@@ -69,7 +71,7 @@ DOT = DotScore()
 @dataclass(frozen=True)
 class Params(Generic[M]):
     """What is held fixed: scale, visible [..,Q,K], the realised dropout multiplier or None (ones), the softcap or None,
-    and the way in which queries and keys are scored. Lean: AttnSpec.Params.
+    the way in which queries and keys are scored, and the distances [Q,K] of ALiBi slopes. Lean: AttnSpec.Params.
     """
 
     scale: float
@@ -77,6 +79,7 @@ class Params(Generic[M]):
     multiplier: M | None = None
     softcap: float | None = None
     score: Score = DOT
+    away: np.ndarray | None = None
 
 
 def scaled_scores(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
@@ -86,13 +89,16 @@ def scaled_scores(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
 
 def _cap_and_bias(dom: Domain[M], p: Params[M], x: Inputs[M], scaled: M) -> M:
     capped = scaled if p.softcap is None else dom.softcap(p.softcap, scaled)
-    biased = capped if x.bias is None else dom.add("biased", capped, x.bias)
+    parts = [capped] if x.bias is None else [capped, x.bias]
+    if x.slopes is not None and p.away is not None:
+        parts.append(alibi.slope_bias(dom, x.slopes, p.away))
+    biased = capped if len(parts) == 1 else dom.add_up("biased", parts)
     dom.keep(scaled=scaled, capped=capped, biased=biased)
     return biased
 
 
 def scores(dom: Domain[M], p: Params[M], x: Inputs[M]) -> M:
-    """s = α Q Kᵀ + B, or c tanh(α Q Kᵀ / c) + B under a softcap c. Lean: AttnSpec.scores."""
+    """s = α Q Kᵀ + B, or c tanh(α Q Kᵀ / c) + B under a softcap c, less slope times distance. Lean: AttnSpec.scores."""
     return _cap_and_bias(dom, p, x, scaled_scores(dom, p, x))
 
 
@@ -121,7 +127,10 @@ def scores_jvp(dom: Domain[M], p: Params[M], x: Inputs[M], dx: Inputs[M]) -> M:
     scaled = dom.times("scaled", p.scale, p.score.jvp(dom, x, dx))
     if p.softcap is not None:
         scaled = dom.softcap_grad(p.softcap, scaled_scores(dom, p, x), scaled)
-    return scaled if dx.bias is None else dom.add("biased", scaled, dx.bias)
+    parts = [scaled] if dx.bias is None else [scaled, dx.bias]
+    if dx.slopes is not None and p.away is not None:
+        parts.append(alibi.slope_bias(dom, dx.slopes, p.away))
+    return scaled if len(parts) == 1 else dom.add_up("biased", parts)
 
 
 def weights_jvp(dom: Domain[M], p: Params[M], x: Inputs[M], dx: Inputs[M]) -> M:
@@ -180,7 +189,11 @@ def evaluate(
     scaled = dom.times("scaled_grad", p.scale, through_cap)
     dom.keep(weights_grad=gp, scores_grad=gs, capped_grad=through_cap, scaled_grad=scaled)
     grad_query, grad_key, of_parameters = pullback(scaled)
-    gradient = Inputs(grad_query, grad_key, dom.t_mul("grad_value", c_back, grad_output), gs, of_parameters)
+    grad_value = dom.t_mul("grad_value", c_back, grad_output)
+    of_slopes = None
+    if x.slopes is not None and p.away is not None:
+        of_slopes = alibi.slope_gradient(dom, gs, p.away, p.visible.shape[0])
+    gradient = Inputs(grad_query, grad_key, grad_value, gs, of_parameters, of_slopes)
     return Evaluation(out, lse, w, c, gradient)
 
 

@@ -12,15 +12,15 @@ from attnspec.strategies.chooser import one_of
 
 @dataclass(frozen=True)
 class Features:
-    """What a drawn call may contain; everything but softcap and sink is on by default.
+    """What a drawn call may contain; everything but softcap, sink and slopes is on by default.
 
     Each field has the name of the claim (of a subject's Capabilities) that allows it; `features_of` reads them off.
     Claims without a field here shape no draws: what a subject returns, refuses or repeats, and what properties add to
     drawn calls by themselves (score families, returned weights, dropout that the subject draws).
     dtypes, encodings, layouts: names that may be drawn, simplest first. gradients: calls carry a grad_output
     (always when on, never when off). bias, value_width_differs, grouped_heads, any_head_map,
-    dropout_multiplier, empty_rows, zero_sizes, any_scale, softcap, sink: may the call have it. Raises ValueError for
-    an unknown or missing name.
+    dropout_multiplier, empty_rows, zero_sizes, any_scale, softcap, sink, slopes: may the call have it.
+    Raises ValueError for an unknown or missing name.
     """
 
     dtypes: tuple[str, ...] = tuple(FORMATS)
@@ -37,6 +37,7 @@ class Features:
     any_scale: bool = True
     softcap: bool = False
     sink: bool = False
+    slopes: bool = False
 
     def __post_init__(self) -> None:
         known = {"dtypes": tuple(FORMATS), "encodings": MASK_ENCODINGS, "layouts": LAYOUTS}

@@ -9,6 +9,7 @@ import numpy as np
 from attnspec.certify.conventions.literals import array_literal
 from attnspec.certify.conventions.program import Program
 from attnspec.pyspec import AttentionCall, call_to_json
+from attnspec.pyspec.calls.features import DIFFERENTIATED
 
 LOADER = "from attnspec.certify.subjects import load_subject"
 
@@ -33,8 +34,7 @@ def call_program(
     """
     names = ["output", "lse", *also]
     if call.grad_output is not None:
-        present = ("bias", call.bias is not None), ("sink", call.sink is not None)
-        names += [f"grad_{n}" for n in ("query", "key", "value", *(n for n, there in present if there))]
+        names += [f"grad_{n}" for n in DIFFERENTIATED if getattr(call, n) is not None]
     numpy = () if raw is None else ("import numpy as np",)
     inputs = [f"call = call_from_json({_text(call_to_json(call))})"]
     if raw is not None:

@@ -17,13 +17,6 @@ DOCUMENTS = (Path("README.md"), Path("docs/TRUST.md"))
 
 # Headline theorems that no single property tests: they speak of the assumptions, not of a kernel.
 FOUNDATIONS = {
-    "alibi_is_a_bias": "no property draws slopes yet",
-    "alibi_cached_distances": "no property draws slopes yet",
-    "alibi_zero_slope_is_plain_attention": "no property draws slopes yet",
-    "alibi_slope_gradient_is_weighted_score_gradient": "no property draws slopes yet",
-    "alibi_slope_gradient_under_softcap": "no property draws slopes yet",
-    "alibi_forward_over_duals": "no property draws slopes yet",
-    "alibi_may_count_from_the_first_key": "no property draws slopes yet",
     "exponential_laws_consistent": "the laws assumed of exp have a model, so no theorem holds for want of one",
     "pade_tanh_matches_pade_exp": "the rational stand-in for tanh belongs to the one for exp",
     "pade_exp_positive": "the rational stand-in for exp in the vectors is positive, so visible rows have mass",

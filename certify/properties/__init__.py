@@ -2,6 +2,7 @@
 
 from attnspec.certify.properties import (  # noqa: F401
     agreement,
+    alibi,
     contract,
     dropout,
     dropout_masks,

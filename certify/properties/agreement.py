@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.run import GRADIENTS
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
@@ -18,7 +18,7 @@ SHARE = 3.0
     "The output is the specified attention, each entry within the error that the ledger allows.",
     theorem="forward_over_duals",
     also=("forward_over_nested_duals", "masked_weight_zero"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     share=SHARE,
     resembles=("pytorch#188322", "transformers#48748", "flash-attention#402"),
 )
@@ -33,7 +33,7 @@ def forward_agreement(call: AttentionCall) -> Trials:
     "lse-agreement",
     "The returned log-sum-exp is that of the visible scores, and -inf on an empty row.",
     theorem="weights_from_log_sum_exp",
-    keep_modifiers=True,
+    keep=MODIFIERS,
     needs=requires("lse"),
     share=SHARE,
     resembles=("flashinfer#2113", "attention-gym#37", "pytorch PR#134650"),
@@ -52,7 +52,7 @@ def lse_agreement(call: AttentionCall) -> Trials:
         "score_gradient_from_output",
         "bias_gradient_is_score_gradient",
     ),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     needs=requires("gradients"),
     share=SHARE,
     resembles=("pytorch#158212", "jax#27184", "nki-samples PR#81"),

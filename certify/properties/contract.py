@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import Refused, SameBits
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
@@ -29,7 +29,7 @@ def _rounding(call: AttentionCall) -> AttentionCall:
     basis="interface: the spec is a function",
     prepare=_rounding,
     needs=requires("deterministic"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     resembles=("flash-attention#2244",),
 )
 def same_bits_again(call: AttentionCall) -> Trials:

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnspec.certify.properties.requires import requires
 from attnspec.certify.subjects.subject import Capabilities
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import Total
 from attnspec.certify.trials.run import expected_tensors
 from attnspec.certify.trials.trial import Trial
@@ -27,7 +27,7 @@ from attnspec.strategies.derived import call_rng, whole_bias, with_least_mask
         "backward_helper_symmetric",
         "grouped_jvp_backward_pairing",
     ),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     needs=requires("gradients"),
     resembles=("flash-attention PR#2544", "apex#816"),
 )
@@ -69,7 +69,7 @@ def score_gradient_row_sum(call: AttentionCall) -> Trials:
     "The gradient of a bias stored once along an axis is the sum of the score gradients along that axis.",
     theorem="bias_gradient_is_score_gradient",
     needs=requires("bias_gradient"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     small=True,
 )
 def shared_bias_gradient(call: AttentionCall) -> Trials:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import zeros
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
@@ -32,7 +32,7 @@ def _some_keys_hidden(call: AttentionCall) -> AttentionCall | None:
     "Keys that no row sees have no effect: other values there change nothing and get gradient zero.",
     theorem="masked_keys_inert",
     also=("locality_forward", "locality_backward", "padding_may_be_cut_off"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_some_keys_hidden,
     needs=requires("masks"),
     resembles=("flash-attention#1745", "tt-metal#41215", "flash-linear-attention#838"),
@@ -53,7 +53,7 @@ def masked_keys_inert(call: AttentionCall) -> Trials:
     "poison-isolated",
     "NaN or infinity in keys and values that no row sees has no effect (where the subject claims so).",
     theorem="masked_keys_inert",
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_some_keys_hidden,
     needs=requires("poison"),
     resembles=("pytorch#101967", "flash-attention#1745"),
@@ -75,7 +75,7 @@ def poison_isolated(call: AttentionCall) -> Trials:
     "The gradient of a hidden score, and of a key and value that no row sees, is exactly zero.",
     theorem="masked_key_gradients_zero",
     also=("masked_score_gradient_zero",),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_some_keys_hidden,
     needs=requires("masks", "gradients"),
     resembles=("pytorch#158212",),
@@ -94,7 +94,7 @@ def masked_gradient_zero(call: AttentionCall) -> Trials:
     "key-permutation",
     "Reordering keys with their values, mask and bias leaves outputs alone and reorders their gradients.",
     theorem="key_permutation_equivariance",
-    keep_modifiers=True,
+    keep=("softcap", "sink"),
     small=True,
 )
 def key_permutation(call: AttentionCall) -> Trials:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.properties.requires import requires
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, Visibility
 from attnspec.pyspec.calls.cut import take, take_heads
@@ -42,7 +42,7 @@ def _other_scale(call: AttentionCall) -> AttentionCall:
     "scale",
     "The scale multiplies the scores once, whatever its sign.",
     theorem="scale_placements_equal",
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_other_scale,
     needs=requires("scale"),
     resembles=("dfdx#171", "maxtext#1370"),
@@ -79,7 +79,7 @@ def _flagged(call: AttentionCall) -> AttentionCall:
     "The causal flag aligns the diagonal to the upper left corner, also when lengths differ.",
     theorem="upper_left_eq_lower_right_iff",
     also=("causal_rows_never_read_ahead", "causal_offset_shift", "window_is_causal"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_causal,
     needs=requires("causal_flag"),
     resembles=("flash-attention#402", "SageAttention#26", "mlx#2835"),
@@ -107,7 +107,7 @@ def _far(call: AttentionCall) -> AttentionCall | None:
     "A causal mask aligns the diagonal on rows and keys beyond the 128th as on the first ones.",
     theorem="causal_rows_never_read_ahead",
     also=("causal_offset_shift",),
-    keep_modifiers=True,
+    keep=("softcap", "sink"),
     prepare=_far,
     needs=requires("causal_flag"),
     small=True,
@@ -127,7 +127,7 @@ def _lower_right_mask(call: AttentionCall) -> AttentionCall:
     "A lower-right causal mask is honoured on rectangles, rows above the diagonal's start being empty.",
     theorem="lower_right_empty_rows",
     also=("upper_left_eq_lower_right_iff", "lower_right_last_query_sees_all"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_lower_right_mask,
     needs=requires("empty_rows"),
     resembles=("flash-attention#402", "jax#24491"),
@@ -161,7 +161,7 @@ def _large(call: AttentionCall) -> AttentionCall | None:
     "Logits far beyond the range of exp, of both signs, give finite and right weights and gradients.",
     theorem="shift_invariance",
     also=("common_factor_cancels", "online_merge_equals_direct", "online_merge_any_tree"),
-    keep_modifiers=True,
+    keep=MODIFIERS,
     prepare=_large,
     resembles=("flashinfer#4267", "pytorch#119131", "trl#7181"),
 )

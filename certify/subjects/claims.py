@@ -38,6 +38,7 @@ class Capabilities:
     key and value; gradients; bias, finite and additive; value_width_differs from the key width; grouped_heads in equal
     groups; any_head_map; dropout_multiplier, realised and given; empty_rows, which follow the zero policy; zero_sizes;
     any_scale besides the default; softcap, c tanh(s / c) before the bias; sink, a logit per query head without a value;
+    slopes (ALiBi), one a query head, times the distance |i + K - Q - j|;
     families of scores besides dot products; returns_weights, a tensor "weights" [B,Hq,Q,K] where the call asks for it;
     samples_dropout: it draws dropout by itself.
     Of results: bias_gradient; returns_lse; isolates_poison: NaN and infinities in keys and values that nobody sees
@@ -68,6 +69,7 @@ class Capabilities:
     empty_row_contract: str | None = None
     softcap: bool = False
     sink: bool = False
+    slopes: bool = False
     families: tuple[str, ...] = ()
     returns_weights: bool = False
     samples_dropout: bool = False

@@ -24,6 +24,7 @@ CAPABILITIES = Capabilities(
     deterministic=True,
     softcap=True,
     sink=True,
+    slopes=True,
 )
 
 
@@ -92,6 +93,9 @@ def _attention(
     grad_bias, grad_sink = np.zeros(call.score_shape), np.zeros(a.query_heads)
     sink = np.full(a.query_heads, -np.inf) if call.sink is None else call.sink
     bias = np.zeros(call.score_shape) if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
+    if call.slopes is not None:
+        away = np.abs(np.arange(a.queries)[:, None] + a.keys - a.queries - np.arange(a.keys))
+        bias = bias - call.slopes[:, None, None] * away
     keep = np.ones(call.score_shape) if call.multiplier is None else call.multiplier
     for b, h, i in np.ndindex(call.score_shape[:3]):
         g = call.head_map[h]
@@ -148,6 +152,8 @@ def _attention(
             result["grad_bias"] = grad_bias.sum(axis=lost, keepdims=True) if lost else grad_bias
         if call.sink is not None:
             result["grad_sink"] = grad_sink
+        if call.slopes is not None:
+            result["grad_slopes"] = -(grad_bias * away).sum(axis=(0, 2, 3))
     return result
 
 

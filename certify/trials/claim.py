@@ -16,6 +16,7 @@ from attnspec.certify.subjects.subject import Capabilities, Skip
 from attnspec.certify.trials.order import in_order
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.features import MODIFIERS
 
 ENTRY_POINTS = "attnspec.properties"
 
@@ -65,14 +66,14 @@ def claim(
     theorem: str | None = None,
     prepare: Prepare | None = None,
     needs: Callable[[Capabilities], Skip | None] | None = None,
-    keep_modifiers: bool = False,
+    keep: tuple[str, ...] = (),
     **details: Any,
 ) -> Callable[[Callable[..., Trials]], Callable[..., Trials]]:
     """Register a generator of trials as a property.
 
-    The generator takes the call, or the call and the subject's claims. `keep_modifiers`: the claim is made of calls
-    with a softcap, a sink or slopes as well; the others are asked of the call without them. `details`: further fields
-    of Property. Raises ValueError where an id is taken, or where neither a theorem nor a basis is named.
+    The generator takes the call, or the call and the subject's claims. keep: which of a softcap, a sink and slopes the
+    claim is made beside; it is asked of the call without the others. details: further fields of Property.
+    Raises ValueError where an id is taken, or where neither a theorem nor a basis is named.
     """
     if id in _REGISTRY:
         raise ValueError(f"property {id!r} is registered twice")
@@ -86,7 +87,7 @@ def claim(
             claim=sentence,
             theorem=theorem,
             trials=trials if len(inspect.signature(trials).parameters) == 2 else lambda call, _: trials(call),
-            prepare=ready if keep_modifiers else lambda call: ready(without_modifiers(call)),
+            prepare=lambda call: ready(without_modifiers(call, keep)),
             needs=(lambda _: None) if needs is None else needs,
             **details,
         )
@@ -95,12 +96,13 @@ def claim(
     return register
 
 
-def without_modifiers(call: AttentionCall) -> AttentionCall:
-    """The call without softcap and sink."""
-    if call.softcap is None and call.sink is None:
+def without_modifiers(call: AttentionCall, keep: tuple[str, ...] = ()) -> AttentionCall:
+    """The call without softcap, sink and slopes, but for those that are kept."""
+    gone = [n for n in MODIFIERS if n not in keep and getattr(call, n) is not None]
+    if not gone:
         return call
-    origin = {n: "none" if n in ("softcap", "sink") else label for n, label in call.origin.items()}
-    return call.but(softcap=None, sink=None, origin=origin)
+    origin = {n: "none" if n in gone else label for n, label in call.origin.items()}
+    return call.but(**dict.fromkeys(gone), origin=origin)
 
 
 @cache

@@ -10,8 +10,9 @@ from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.features import DIFFERENTIATED
 
-GRADIENTS = ("grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink")
+GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIATED)
 
 
 def expected_tensors(call: AttentionCall, claims: Capabilities) -> tuple[str, ...]:
@@ -20,11 +21,8 @@ def expected_tensors(call: AttentionCall, claims: Capabilities) -> tuple[str, ..
     if claims.returns_lse:
         names.append("lse")
     if call.grad_output is not None and claims.gradients:
-        names += ["grad_query", "grad_key", "grad_value"]
-        if call.bias is not None and claims.bias_gradient:
-            names.append("grad_bias")
-        if call.sink is not None:
-            names.append("grad_sink")
+        given = [n for n in DIFFERENTIATED if getattr(call, n) is not None]
+        names += [f"grad_{n}" for n in given if n != "bias" or claims.bias_gradient]
     if (
         getattr(claims, "returns_weights", False)
         and call.dropout is not None
@@ -41,7 +39,7 @@ def wanted_shapes(call: AttentionCall) -> dict[str, tuple[int, ...]]:
         "lse": call.score_shape[:3],
         "weights": call.score_shape,
     }
-    for name in ("query", "key", "value", "bias", "sink"):
+    for name in DIFFERENTIATED:
         array = getattr(call, name)
         if array is not None:
             shapes[f"grad_{name}"] = array.shape
@@ -102,6 +100,7 @@ def natural_size(call: AttentionCall, tensor: str) -> float:
         "grad_value": z * top(call.grad_output) * queries,
         "grad_bias": grad_scores,
         "grad_sink": grad_scores * queries * call.axes.batch,
+        "grad_slopes": grad_scores * queries * call.axes.batch * (call.axes.queries + call.axes.keys),
         "grad_query": grad_scores * abs(call.scale_value) * top(call.key),
         "grad_key": grad_scores * abs(call.scale_value) * top(call.query) * queries,
     }[tensor]

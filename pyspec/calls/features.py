@@ -77,7 +77,9 @@ class Feature:
     that holds `absent` where a call has it not ("": every call has it). present: does the call have it, where the path
     alone does not tell. keyword: the argument by which functions take it.
     claim: the field of a subject's Capabilities that claims it, a bool; with `names`, a list that must hold all these
-    names of the call. is_label: it says where a call comes from, and changes no result.
+    names of the call. is_label: it says where a call comes from, and changes no result. differentiated: it may have a
+    gradient, a tensor "grad_" and its name. is_modifier: one number or array that changes
+    the logits of dot products, in the field of its name.
     """
 
     name: str
@@ -90,6 +92,8 @@ class Feature:
     claim: str = ""
     names: Callable[[CallFields], tuple[str, ...]] | None = None
     is_label: bool = False
+    differentiated: bool = False
+    is_modifier: bool = False
 
     def of(self, call: CallFields) -> bool:
         """Does the call have it?"""
@@ -109,9 +113,12 @@ def _has_empty_row(call: CallFields) -> bool:
 FEATURES: tuple[Feature, ...] = (
     Feature("dtype", "dtype", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
             names=lambda c: (c.dtype,)),
-    Feature("query", "query", (Part("query", "numbers", ("batch", "query_heads", "queries", "key_width")),)),
-    Feature("key", "key", (Part("key", "numbers", ("batch", "key_heads", "keys", "key_width")),)),
-    Feature("value", "value", (Part("value", "numbers", ("batch", "key_heads", "keys", "value_width")),)),
+    Feature("query", "query", (Part("query", "numbers", ("batch", "query_heads", "queries", "key_width")),),
+            differentiated=True),
+    Feature("key", "key", (Part("key", "numbers", ("batch", "key_heads", "keys", "key_width")),),
+            differentiated=True),
+    Feature("value", "value", (Part("value", "numbers", ("batch", "key_heads", "keys", "value_width")),),
+            differentiated=True),
     Feature("head_map", "head map", (Part("head_map", "heads", ("query_heads",)),)),
     Feature("encoding", "mask encoding", (Part("encoding", "name", options=MASK_ENCODINGS),), claim="encodings",
             names=lambda c: (c.encoding,)),
@@ -125,7 +132,7 @@ FEATURES: tuple[Feature, ...] = (
             (Part("grad_output", "numbers", ("batch", "query_heads", "queries", "value_width")),),
             optional="grad_output", claim="gradients"),
     Feature("bias", "an additive bias", (Part("bias", "numbers", SCORES, shared=SCORES),), optional="bias",
-            claim="bias"),
+            claim="bias", differentiated=True),
     Feature("value_width", "a value width other than the key width",
             present=lambda c: c.axes.key_width != c.axes.value_width, claim="value_width_differs"),
     Feature("grouped_heads", "grouped heads",
@@ -153,9 +160,11 @@ FEATURES: tuple[Feature, ...] = (
             keyword="scale", claim="any_scale"),
     Feature("softcap", "a softcap",
             (Part("softcap", "number", holds=lambda c: c > 0.0, expected="a finite float above 0, or None for none"),),
-            optional="softcap", keyword="softcap", claim="softcap"),
+            optional="softcap", keyword="softcap", claim="softcap", is_modifier=True),
     Feature("sink", "an attention sink", (Part("sink", "numbers", ("query_heads",)),), optional="sink",
-            keyword="sink", claim="sink"),
+            keyword="sink", claim="sink", differentiated=True, is_modifier=True),
+    Feature("slopes", "ALiBi slopes", (Part("slopes", "numbers", ("query_heads",)),), optional="slopes",
+            keyword="alibi_slopes", claim="slopes", differentiated=True, is_modifier=True),
     Feature("score", "score family", (
         Part("score.name", "name", options=FAMILIES),
         _parameter("metric", "key_width", "key_width"),
@@ -179,6 +188,8 @@ FEATURES: tuple[Feature, ...] = (
 
 BY_NAME: dict[str, Feature] = {feature.name: feature for feature in FEATURES}
 PARTS: tuple[Part, ...] = tuple(part for feature in FEATURES for part in feature.parts)
+DIFFERENTIATED: tuple[str, ...] = tuple(feature.name for feature in FEATURES if feature.differentiated)
+MODIFIERS: tuple[str, ...] = tuple(feature.name for feature in FEATURES if feature.is_modifier)
 BY_PATH: dict[str, Part] = {part.path: part for part in PARTS}
 
 

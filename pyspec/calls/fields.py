@@ -99,7 +99,8 @@ class CallFields:
     whose every entry is a finite value of `dtype`; bias is finite, four axes broadcastable to [B,Hq,Q,K].
     scale multiplies query · key (None: key_width ** -0.5). `head_map[h]` is the key/value head of query head h.
     softcap c > 0 caps scores to c tanh(scaled / c) before the bias is added; sink [Hq], values of `dtype`, is an extra
-    logit per query head that takes mass and carries no value (attnspec.pyspec.sink). None: neither.
+    logit per query head that takes mass and carries no value (attnspec.pyspec.sink). slopes [Hq], values of `dtype`,
+    times the distance of query and key are subtracted from the scores (attnspec.pyspec.alibi). None: none of these.
     `score` is the score family with its parameters (attnspec.pyspec.calls.score), a dot product by default.
     `own_dropout` asks the subject to draw dropout by itself, in place of the given multiplier in `dropout`.
     Every length may be zero and all are independent. `encoding` says how a subject is told the visibility.
@@ -124,6 +125,7 @@ class CallFields:
     sink: np.ndarray | None = None
     score: Family = field(default_factory=Dot)
     own_dropout: OwnDropout | None = None
+    slopes: np.ndarray | None = None
 
     @property
     def axes(self) -> Axes:

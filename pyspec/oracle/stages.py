@@ -19,7 +19,7 @@ from attnspec.pyspec.sink import extended
 BOUNDED = (
     "dot", "scaled", "capped", "biased", "weights", "consumed", "output", "lse",
     "consumed_grad", "weights_grad", "scores_grad", "capped_grad", "scaled_grad",
-    "grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink",
+    "grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink", "grad_slopes",
 )  # fmt: skip
 
 

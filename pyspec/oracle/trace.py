@@ -44,6 +44,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "grad_value": ("batch", "key head", "key", "value feature"),
     "grad_bias": _SCORES,
     "grad_sink": ("head",),
+    "grad_slopes": ("head",),
 }
 # What stands at a hidden key in these stages reaches nothing.
 BEFORE_MASK = ("dot", "scaled", "capped", "biased", "multiplier", "consumed_grad", "weights_grad")
