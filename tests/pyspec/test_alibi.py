@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import alibi, attention
-from attnspec.pyspec.attention import Inputs, Params
 from attnspec.pyspec.arrays import ArrayDomain
+from attnspec.pyspec.attention import Inputs, Params
 from attnspec.pyspec.domains import BallDomain, ExactDomain, Float64Domain
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.domains.big import BigDomain
