@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attnspec.certify.subject import Subject
-
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.properties import Bench, Outcome, Property
+from attnspec.certify.subject import Subject
 from attnspec.strategies import PROFILES, call_at, small
 
 

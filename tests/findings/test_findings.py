@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from attnspec.certify.properties.model import Bench
 
 from attnspec.certify.campaign.budget import cases_for, seed_for
 from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.campaign.search import check_case
 from attnspec.certify.properties import registered
-from attnspec.certify.properties.model import Bench
 from attnspec.certify.subjects import load_subject
 from attnspec.pyspec.oracle.ledger import named_ledgers
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from attnspec.certify.properties.model import Bench, Property
+
 from attnspec.certify.campaign.budget import cases_for, seed_for
 from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.campaign.search import Case, judged
 from attnspec.certify.properties import registered
-from attnspec.certify.properties.model import Bench, Property
 from attnspec.pyspec import AttentionCall
 
 from .subject import ZOO, ZooSubject

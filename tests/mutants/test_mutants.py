@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from attnspec.certify.properties.model import Bench
 
 from attnspec.certify.properties import registered
-from attnspec.certify.properties.model import Bench
 
 from .bug import Bug
 from .catalogue import live
