@@ -40,7 +40,7 @@ def missing(shown: str, output: str) -> str | None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What an example registers is gone with it.
-    monkeypatch.setattr(registry, "_REGISTRY", {n: p for n, p in registry.registered().items()})
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry.registered().items()))
     text = document.read_text(encoding="utf-8")
     examples = "\n".join(block for block in PYTHON.findall(text) if ">>>" in block)
     if not examples:
