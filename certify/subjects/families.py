@@ -1,6 +1,6 @@
 """Subjects with more than dot products: every score family, returned weights, and dropout they draw themselves.
 
-A subject says so with `Capabilities`, and is told by the call: `score` is the family with its
+A subject says so with `Capabilities`, and reads it off the call: `score` is the family with its
 parameters, a dropout that asks for returned weights wants a tensor "weights", and `own_dropout` is to be drawn by the
 subject. On any other call it is an ordinary subject of the dot family.
 """

@@ -44,7 +44,7 @@ def refutations(records: Sequence[CounterExample], proofs: ProofRecord | None = 
 
 
 def place_of(out: Path) -> str:
-    """What `certify replay` must be told to find the counter-examples of an evidence folder."""
+    """The options with which `certify replay` finds the counter-examples of an evidence folder."""
     return "" if out.resolve().is_relative_to(Path("cert").resolve()) else f" --out {shlex.quote(str(out))}"
 
 
