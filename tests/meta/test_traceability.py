@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnspec.certify.evidence.traceability import DOCUMENTS, FOUNDATIONS, headlines, with_table
-from attnspec.certify.properties import registered
+from attnspec.certify.trials import registered
 
 ROOT = Path(__file__).parents[2]
 
