@@ -6,7 +6,7 @@ Structure is drawn, values are filled from a seed. Needs pyspec and hypothesis, 
 from attnspec.strategies.by_number import call_at, plan_at
 from attnspec.strategies.chooser import Chooser
 from attnspec.strategies.coverage import traits
-from attnspec.strategies.features import Features
+from attnspec.strategies.features import Features, features_of
 from attnspec.strategies.hypothesis_calls import (
     attention_calls,
     axes,
@@ -32,6 +32,7 @@ __all__ = [
     "call_at",
     "call_plans",
     "draw_plan",
+    "features_of",
     "gradients",
     "head_maps",
     "plan_at",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnspec.pyspec.calls.call import AttentionCall
+from attnspec.pyspec.calls.features import MODIFIERS
 from attnspec.strategies.masks import MASK_AXES
 
 
@@ -34,9 +35,8 @@ def _traits(call: AttentionCall) -> Iterator[tuple[str, bool]]:
     yield "scale given", call.scale is not None
     yield "gradient", call.grad_output is not None
     yield "bias", call.bias is not None
-    yield "softcap", call.softcap is not None
-    yield "sink", call.sink is not None
-    yield "slopes", call.slopes is not None
+    for name in MODIFIERS:
+        yield name, getattr(call, name) is not None
     yield "zero size", a.any_zero
     for name, stored in (("mask", call.visibility.mask), ("bias", call.bias)):
         for axis, letter in enumerate(MASK_AXES):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.claims import Capabilities
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import every_operation_stored
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.claims import Capabilities
 from attnspec.pyspec import Ledger
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import flash, one_precision

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attnspec.certify.subject import Subject
 
 from attnspec.certify.campaign.identify import load
 from attnspec.certify.campaign.parts import Parts
@@ -15,12 +16,11 @@ from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
 from attnspec.certify.evidence.explanation import Asked, Explanation
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Ledger, call_from_json
-from attnspec.pyspec.calls.json import FORMAT as CALL_FORMAT
+from attnspec.pyspec.calls.json import FORMAT, OLD_FORMATS
 from attnspec.pyspec.oracle.stages import Leaving, first_leaving
 
 
@@ -35,7 +35,7 @@ def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path,
         document = json.loads(raw)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot read it as JSON: {error}") from error
-    if isinstance(document, dict) and document.get("format") == CALL_FORMAT:
+    if isinstance(document, dict) and document.get("format") in (FORMAT, *OLD_FORMATS):
         if subject is None:
             raise UsageError(f"{path}: a call names no subject: add --subject SPEC")
         try:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from attnspec.certify.subject import Subject
+
 from attnspec.certify.campaign.budget import THOROUGH
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import Checked, check
 from attnspec.certify.trials.held import Held

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.evidence.proofs import proof_state
-from attnspec.certify.subjects.subject import Capabilities, Subject
+from attnspec.certify.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.pyspec import AttentionCall
 
@@ -86,11 +87,9 @@ def _call_at(seed: int, index: int, profile: str, claims: Capabilities, dtype: s
 
 def features_of(claims: Capabilities, dtype: str):  # type: ignore[no-untyped-def]
     """What may be drawn for a subject that claims this much, at one dtype (a strategies.Features)."""
-    from attnspec.strategies import Features
+    from attnspec import strategies
 
-    shared = {f.name for f in fields(Features)} & {f.name for f in fields(Capabilities)}
-    values = {name: getattr(claims, name) for name in shared}
-    return Features(**{**values, "dtypes": (dtype,)})
+    return strategies.features_of(claims, dtype)
 
 
 def _traits(call: AttentionCall) -> frozenset[str]:

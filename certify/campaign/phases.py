@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+from attnspec.certify.subject import Subject
 
 from attnspec.certify.campaign.audit import Audited, audit
 from attnspec.certify.campaign.budget import SETTLED, cases_for, cases_once_settled, seed_for
@@ -23,7 +24,6 @@ from attnspec.certify.evidence.certificate import Certificate, ProofRecord, Prop
 from attnspec.certify.evidence.environment import debugging
 from attnspec.certify.evidence.events import Handler, PairStarted, PhaseFinished
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from attnspec.certify.subject import Subject
+
 from attnspec.certify.campaign.budget import reduction_budget
 from attnspec.certify.campaign.minimise import REDUCTION_SECONDS, Reduction, minimise, refutes_reference
 from attnspec.certify.campaign.run import Run
@@ -14,7 +16,6 @@ from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.counterexample import Refutation, make_counterexample, write_counterexample
 from attnspec.certify.evidence.events import CounterExampleFound, PhaseFinished, Reducing
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
-from attnspec.certify.subjects.subject import Subject
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import Checked
 from attnspec.certify.trials.held import Held

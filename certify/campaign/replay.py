@@ -10,11 +10,11 @@ from attnspec.certify.campaign.identify import load
 from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.campaign.stored import replay as check_again
 from attnspec.certify.campaign.stored import snippet_of
+from attnspec.certify.claims import Skip
 from attnspec.certify.errors import OwnFault, UsageError, did_you_mean
 from attnspec.certify.evidence.counterexample import CounterExample, seen_in
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.subjects.subject import Skip
 from attnspec.certify.trials.held import Held
 
 

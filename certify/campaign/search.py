@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from attnspec.certify.campaign.budget import PATIENCE, UNDECIDED_SHARE
+from attnspec.certify.claims import Skip
 from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.certificate import PropertyRecord, SkipRecord, State, TensorRecord
 from attnspec.certify.evidence.events import CaseChecked
 from attnspec.certify.evidence.numbers import ratio_out
-from attnspec.certify.subjects.subject import Skip
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import Checked, check
 from attnspec.certify.trials.held import Held

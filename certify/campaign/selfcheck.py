@@ -11,8 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.certify.trials import Held, check, registered
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.cut import told_explicitly
@@ -64,6 +67,9 @@ class Planted:
         if self.bug.on_tensors is None:
             return seen
         return replace(seen, tensors=self.bug.on_tensors(call, dict(seen.tensors)))
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return NumpyReference().program(call, raw)
 
 
 def _polarity(call: AttentionCall) -> AttentionCall:
@@ -183,7 +189,7 @@ def run_selfcheck(profile: str = "smoke", seed: int = 0, dtype: str = "float32")
 
 
 def _hunt(
-    subject: Planted | NumpyReference,
+    subject: Subject,
     name: str,
     prop_id: str,
     expected: bool,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.certify.conventions.program import Leaf, Program
-from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.observation import Observation
 
 # Python keeps in a namespace which warnings it has given: without a common one, every run would give them again.
 _WARNED: dict[Any, Any] = {}

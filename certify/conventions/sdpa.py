@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attnspec.certify.conventions.inputs import TorchInputs, torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
 from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.features import BY_NAME, MODIFIERS
 
 TORCH_KEYWORDS = frozenset(("attn_mask", "is_causal", "scale", "enable_gqa"))
 
@@ -38,7 +40,7 @@ class Sdpa:
 
         Dropout of the function's own is drawn from torch's generator with the call's seed.
         """
-        extra = {n: a for n, a in (("sink", call.sink), ("slopes", call.slopes)) if a is not None}
+        extra = {name: x for _, name, x in _modifiers(call) if isinstance(x, np.ndarray)}
         inputs = torch_inputs(call, raw, self.device, bias_gradient=self.bias_gradient, extra=extra)
         options, constants = self._options(call, inputs)
         contexts, forward = self.contexts, []
@@ -75,13 +77,19 @@ class Sdpa:
         # torch's flag for fewer key heads than query heads; how these are shared then follows from their numbers.
         grouped = call.axes.query_heads != call.axes.key_heads
         flags = {"is_causal": inputs.is_causal, "enable_gqa": grouped}
-        variables = {
-            "attn_mask": ("attn_mask", inputs.mask != "None"),
-            "sink": ("sink", call.sink is not None),
-            "alibi_slopes": ("slopes", call.slopes is not None),
-        }
-        numbers = {"scale": call.scale, "softcap": call.softcap}
-        constants = {n: x for n, x in numbers.items() if x is not None and n in self.keywords}
-        given = [f"{n}={x}" for n, (x, there) in variables.items() if there and n in self.keywords]
+        variables = {"attn_mask": "attn_mask"} if inputs.mask != "None" else {}
+        numbers = {} if call.scale is None else {"scale": call.scale}
+        for keyword, name, x in _modifiers(call):
+            if isinstance(x, np.ndarray):
+                variables[keyword] = name
+            else:
+                numbers[keyword] = x
+        constants = {n: x for n, x in numbers.items() if n in self.keywords}
+        given = [f"{n}={x}" for n, x in variables.items() if n in self.keywords]
         given += [f"{n}=True" for n, there in flags.items() if there and n in self.keywords]
         return [*given, *(f"{n}={n}" for n in constants)], constants
+
+
+def _modifiers(call: AttentionCall) -> list[tuple[str, str, Any]]:
+    """Keyword, name and value (a number or an array) of every modifier of the scores that the call has."""
+    return [(BY_NAME[n].keyword, n, x) for n in MODIFIERS if (x := getattr(call, n)) is not None]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from attnspec.certify.claims import requires
 from attnspec.certify.properties.agreement import SHARE
-from attnspec.certify.properties.requires import requires
 from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of
 from attnspec.certify.trials.trial import Trial

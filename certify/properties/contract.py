@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import Refused, SameBits
 from attnspec.certify.trials.trial import Trial

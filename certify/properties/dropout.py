@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of
 from attnspec.certify.trials.expectations import Moved, Values, zeros

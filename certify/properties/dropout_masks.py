@@ -13,8 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from attnspec.certify.claims import requires
 from attnspec.certify.properties.dropout import dropped
-from attnspec.certify.properties.requires import requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors
 from attnspec.certify.trials.expectations import Moved

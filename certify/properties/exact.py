@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure

@@ -7,10 +7,9 @@ from functools import partial
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.properties.agreement import SHARE
-from attnspec.certify.properties.requires import requires
 from attnspec.certify.properties.wrong_scales import wrong_multipliers
-from attnspec.certify.subjects.subject import Capabilities
 from attnspec.certify.trials.claim import Trials, claim, without_modifiers
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of, softmax_weights
 from attnspec.certify.trials.trial import Trial

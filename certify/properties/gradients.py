@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import Total
 from attnspec.certify.trials.run import expected_tensors

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
-from attnspec.certify.subjects.subject import Capabilities
+from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import InputsUnchanged, ReturnedAs
 from attnspec.certify.trials.trial import Trial

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from attnspec.certify.claims import requires
 from attnspec.certify.properties.agreement import SHARE
 from attnspec.certify.properties.modifier_models import named_mistakes
-from attnspec.certify.properties.requires import requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting
 from attnspec.certify.trials.expectations import Values, zeros

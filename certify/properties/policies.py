@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
-from attnspec.certify.subjects.subject import Capabilities, Skip
+from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import NotANumber
 from attnspec.certify.trials.trial import IndexMap, Trial
@@ -125,19 +124,13 @@ def declared_contract(c: Capabilities) -> str | None:
     return "zeros" if c.empty_rows else c.empty_row_contract
 
 
-def _declares(c: Capabilities) -> Skip | None:
-    if declared_contract(c) is None:
-        return Skip("not_claimed", "empty_rows", "nothing claimed about empty rows")
-    return requires("masks")(c)
-
-
 @claim(
     "policy-backend-contract",
     "A row without a key comes out as the subject's own contract says, with gradients and without.",
     theorem="empty_row_output_zero",
     also=("equal_scores_average_values",),
     prepare=_unused_queries,
-    needs=_declares,
+    needs=requires("masks", "empty_row_rule"),
     small=True,
     within_claim=False,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import Between, Values, zeros
 from attnspec.certify.trials.trial import Trial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, Visibility
@@ -44,7 +44,7 @@ def _other_scale(call: AttentionCall) -> AttentionCall:
     theorem="scale_placements_equal",
     keep=MODIFIERS,
     prepare=_other_scale,
-    needs=requires("any_scale"),
+    needs=requires("scale"),
     resembles=("dfdx#171", "maxtext#1370"),
 )
 def scale(call: AttentionCall) -> Trials:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall

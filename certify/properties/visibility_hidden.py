@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.claims import requires
 from attnspec.certify.properties.visibility import FORWARD
 from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.trial import Trial

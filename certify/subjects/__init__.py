@@ -10,8 +10,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from attnspec.certify.subject import Subject
+
 from attnspec.certify.errors import UsageError, did_you_mean
-from attnspec.certify.subjects.subject import Subject
 
 ENTRY_POINTS = "attnspec.subjects"
 

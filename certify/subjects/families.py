@@ -1,6 +1,6 @@
 """Subjects with more than dot products: every score family, returned weights, and dropout they draw themselves.
 
-A subject says so with `ScoreCapabilities`, and is told by the call: `score` is the family with its
+A subject says so with `Capabilities`, and is told by the call: `score` is the family with its
 parameters, a dropout that asks for returned weights wants a tensor "weights", and `own_dropout` is to be drawn by the
 subject. On any other call it is an ordinary subject of the dot family.
 """
@@ -14,30 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program, loaded
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.numpy_scores import attention
-from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.calls.formats import FORMATS, round_to
 from attnspec.pyspec.calls.score import FAMILIES, Additive, Bilinear, Cosine
 from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
-
-
-@dataclass(frozen=True)
-class ScoreCapabilities(Capabilities):
-    """Claims beyond those of a kernel of dot products.
-
-    families: score families it runs besides dot products. returns_weights: it returns "weights" [B,Hq,Q,K]
-    when the call's dropout asks for them. samples_dropout: it draws dropout of its own for a call with `own_dropout`.
-    """
-
-    families: tuple[str, ...] = ()
-    returns_weights: bool = False
-    samples_dropout: bool = False
 
 
 def sampled_call(call: AttentionCall, probability: float, seed: int) -> AttentionCall:
@@ -53,8 +41,8 @@ class NumpyScores:
     device: str = "cpu"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        return ScoreCapabilities(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             dtypes=tuple(FORMATS),
             any_head_map=True,
             dropout_multiplier=True,
@@ -112,8 +100,8 @@ class TorchScores:
     name: str = "torch-scores"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        return ScoreCapabilities(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             dtypes=tuple(FORMATS),
             devices=("cpu", "cuda"),
             any_head_map=True,

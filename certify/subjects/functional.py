@@ -13,22 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.conventions.sdpa import TORCH_KEYWORDS, Sdpa
-from attnspec.certify.subjects.subject import Capabilities, Observation
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.torch_sdpa import torch_identity
 from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.features import BY_NAME, MODIFIERS
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.oracle.ledger import flash
 
 # Keywords beyond torch's: a function that names them claims them.
-MODIFIERS = frozenset(("softcap", "sink", "alibi_slopes"))
+MODIFIER_KEYWORDS = frozenset(BY_NAME[name].keyword for name in MODIFIERS)
 # Names that a program uses for itself.
-TAKEN = frozenset(
-    ("query", "key", "value", "sink", "slopes", "bias", "visible", "attn_mask", "grad_output", "room", "result",
-     "output", "lse", "score_shape", "scale", "softcap", "dropout_p", "seed", "torch", "zlib", "runpy", "run",
-     "isinstance", "tuple")
+TAKEN = MODIFIER_KEYWORDS | frozenset(MODIFIERS) | frozenset(
+    ("query", "key", "value", "bias", "visible", "attn_mask", "grad_output", "room", "result", "output", "lse",
+     "score_shape", "scale", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
 )  # fmt: skip
 
 
@@ -56,6 +57,7 @@ class FunctionSubject:
         encodings = ["none"]
         encodings += ["bool", "additive"] if "attn_mask" in takes else []
         encodings += ["causal_flag"] if "is_causal" in takes else []
+        modifiers: dict[str, Any] = {BY_NAME[n].claim: BY_NAME[n].keyword in takes for n in MODIFIERS}
         return Capabilities(
             dtypes=tuple(FORMATS),
             devices=("cpu", "cuda"),
@@ -64,9 +66,7 @@ class FunctionSubject:
             bias_gradient="attn_mask" in takes,
             grouped_heads="enable_gqa" in takes,
             any_scale="scale" in takes,
-            softcap="softcap" in takes,
-            sink="sink" in takes,
-            slopes="alibi_slopes" in takes,
+            **modifiers,
         )
 
     def identity(self) -> dict[str, str]:
@@ -123,5 +123,5 @@ def _parameters(fn: Callable[..., Any]) -> frozenset[str]:
         return TORCH_KEYWORDS  # a builtin that hides its signature: take it at torch's
     named = frozenset(p.name for p in parameters)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return TORCH_KEYWORDS | (named & MODIFIERS)
-    return named & (TORCH_KEYWORDS | MODIFIERS)
+        return TORCH_KEYWORDS | (named & MODIFIER_KEYWORDS)
+    return named & (TORCH_KEYWORDS | MODIFIER_KEYWORDS)

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import OwnFault, UsageError
-from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
 from attnspec.certify.subjects.worker import ERRORS, WORKER_ENDED, ending, serve
 from attnspec.pyspec import AttentionCall, Ledger
 
@@ -34,7 +36,7 @@ _LIVE: weakref.WeakSet[IsolatedSubject] = weakref.WeakSet()
 
 
 class IsolatedSubject:
-    """A subject loaded and run in a spawned child; it has the interface of attnspec.certify.subjects.subject.Subject.
+    """A subject loaded and run in a spawned child; it has the interface of attnspec.certify.subject.Subject.
 
     A call that kills the child gives an Observation whose error names the signal or exit code; one that does not
     answer within `timeout` seconds is killed. The next call gets a fresh child. Raises UsageError when the subject

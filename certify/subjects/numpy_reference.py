@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program, loaded
 from attnspec.certify.conventions.program import Program
-from attnspec.certify.subjects.subject import Capabilities, Observation
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS, round_to
 from attnspec.pyspec.oracle.ledger import named_ledgers

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
-from attnspec.certify.subjects.families import ScoreCapabilities
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.subjects.functional import FunctionSubject
-from attnspec.certify.subjects.subject import Capabilities
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,5 @@ class SamplingFunction(FunctionSubject):
     """
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        claims = super().capabilities
-        given = {f.name: getattr(claims, f.name) for f in fields(Capabilities)}
-        return ScoreCapabilities(**given, samples_dropout=True)
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, samples_dropout=True)

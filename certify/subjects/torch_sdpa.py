@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program, loaded
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.conventions.sdpa import Sdpa
 from attnspec.certify.errors import MissingDevice, UsageError
-from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import LAYOUTS
 from attnspec.pyspec.calls.formats import FORMATS, get_format

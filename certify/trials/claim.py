@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Capabilities, Skip
+from attnspec.certify.claims import Capabilities, Skip
 from attnspec.certify.trials.order import in_order
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.features import MODIFIERS
 
 ENTRY_POINTS = "attnspec.properties"
-
-# What changes the scores of a call besides scale and bias.
-MODIFIERS = ("softcap", "sink", "slopes")
 
 # What a generator of trials is: it yields trials, is sent what each came to (an engine.Seen), and may return why the
 # claim does not speak of the call.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Skip
+from attnspec.certify.claims import Skip
 from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure, Outcome, joined, no_such_call

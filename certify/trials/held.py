@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Capabilities, Observation, Skip, Subject
-from attnspec.certify.trials.interim import uncovered
+from attnspec.certify.claims import Capabilities, Skip
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject, uncovered
 from attnspec.pyspec import AttentionCall, Ledger, Oracle, bounds
 
 # Oracles and bounds of so many calls are kept: the trials of a case share theirs.

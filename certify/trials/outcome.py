@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnspec.certify.subjects.subject import Skip
+from attnspec.certify.claims import Skip
 from attnspec.pyspec import Judgement
 
 FailureKind = Literal[

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Capabilities, Observation
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.observation import Observation
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall

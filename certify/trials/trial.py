@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.observation import Observation
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure
 from attnspec.pyspec import AttentionCall, Judgement

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attnspec.certify.claims import left_unclaimed
 from attnspec.certify.evidence.certificate import ProofRecord, PropertyRecord, left_out_as_known
-from attnspec.certify.subjects.subject import Subject
+from attnspec.certify.subject import Subject
 from attnspec.pyspec.calls.formats import FORMATS
 
 
@@ -22,33 +23,12 @@ def not_claimed(
     if left_out:
         yield f"Not run in {', '.join(left_out)}."
     if subject is not None:
-        unclaimed = [text for held, text in _claims(subject) if not held]
-        if unclaimed:
-            yield f"The subject does not claim, and was not held to: {', '.join(unclaimed)}."
+        lacking = left_unclaimed(subject.capabilities)
+        if lacking:
+            yield f"The subject does not claim, and was not held to: {', '.join(lacking)}."
     for reason, count in left_out_as_known(rows).items():
         yield f"Left out of the claim in {count} cases: {reason}."
     for state, text in (("not_run", "No case could be tested of"), ("not_covered", "Outside the subject's claim:")):
         names = sorted({row.id for row in rows if row.state == state})
         if names:
             yield f"{text} {', '.join(names)}."
-
-
-def _claims(subject: Subject) -> tuple[tuple[bool, str], ...]:
-    c = subject.capabilities
-    return (
-        (c.gradients, "gradients"),
-        (c.bias, "an additive bias"),
-        (c.bias_gradient or not c.bias, "the gradient of a bias"),
-        (c.value_width_differs, "a value width other than the key width"),
-        (c.grouped_heads, "grouped heads"),
-        (c.any_head_map, "arbitrary head maps"),
-        (c.dropout_multiplier, "dropout"),
-        (c.returns_lse, "LSE"),
-        (c.empty_rows, "rows that see no key"),
-        (c.zero_sizes, "zero lengths"),
-        (c.any_scale, "a scale of one's own"),
-        (c.deterministic, "the same bits from the same call"),
-        (c.refuses_meaningless, "an exception for calls without meaning"),
-        (c.softcap, "a softcap"),
-        (c.sink, "an attention sink"),
-    )

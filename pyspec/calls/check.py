@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.pyspec.calls.errors import CallError, FamilyError
-from attnspec.pyspec.calls.features import FEATURES, Part, length
+from attnspec.pyspec.calls.features import FEATURES, MODIFIERS, Part, length
 from attnspec.pyspec.calls.fields import CallFields
 from attnspec.pyspec.calls.formats import FORMATS, is_representable
 from attnspec.pyspec.calls.score import Cosine, Dot, Family
@@ -165,7 +165,7 @@ def _check_score(call: CallFields) -> None:
     family = call.score
     if isinstance(family, Dot):
         return
-    for name in ("softcap", "sink", "slopes"):
+    for name in MODIFIERS:
         absent = getattr(call, name) is None
         _require(absent, f"{name} of a {family.name} call: only dot products carry one; leave it out", FamilyError)
     _require(

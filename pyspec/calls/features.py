@@ -78,7 +78,8 @@ class Feature:
     alone does not tell. keyword: the argument by which functions take it.
     claim: the field of a subject's Capabilities that claims it, a bool; with `names`, a list that must hold all these
     names of the call. is_label: it says where a call comes from, and changes no result. differentiated: it may have a
-    gradient, a tensor "grad_" and its name.
+    gradient, a tensor "grad_" and its name. is_modifier: one number or array that changes
+    the logits of dot products, in the field of its name.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Feature:
     names: Callable[[CallFields], tuple[str, ...]] | None = None
     is_label: bool = False
     differentiated: bool = False
+    is_modifier: bool = False
 
     def of(self, call: CallFields) -> bool:
         """Does the call have it?"""
@@ -109,7 +111,7 @@ def _has_empty_row(call: CallFields) -> bool:
 
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("dtype", "number format", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
+    Feature("dtype", "dtype", (Part("dtype", "name", options=tuple(FORMATS)),), claim="dtypes",
             names=lambda c: (c.dtype,)),
     Feature("query", "query", (Part("query", "numbers", ("batch", "query_heads", "queries", "key_width")),),
             differentiated=True),
@@ -158,11 +160,11 @@ FEATURES: tuple[Feature, ...] = (
             keyword="scale", claim="any_scale"),
     Feature("softcap", "a softcap",
             (Part("softcap", "number", holds=lambda c: c > 0.0, expected="a finite float above 0, or None for none"),),
-            optional="softcap", keyword="softcap", claim="softcap"),
+            optional="softcap", keyword="softcap", claim="softcap", is_modifier=True),
     Feature("sink", "an attention sink", (Part("sink", "numbers", ("query_heads",)),), optional="sink",
-            keyword="sink", claim="sink", differentiated=True),
+            keyword="sink", claim="sink", differentiated=True, is_modifier=True),
     Feature("slopes", "ALiBi slopes", (Part("slopes", "numbers", ("query_heads",)),), optional="slopes",
-            keyword="alibi_slopes", claim="slopes", differentiated=True),
+            keyword="alibi_slopes", claim="slopes", differentiated=True, is_modifier=True),
     Feature("score", "score family", (
         Part("score.name", "name", options=FAMILIES),
         _parameter("metric", "key_width", "key_width"),
@@ -187,6 +189,7 @@ FEATURES: tuple[Feature, ...] = (
 BY_NAME: dict[str, Feature] = {feature.name: feature for feature in FEATURES}
 PARTS: tuple[Part, ...] = tuple(part for feature in FEATURES for part in feature.parts)
 DIFFERENTIATED: tuple[str, ...] = tuple(feature.name for feature in FEATURES if feature.differentiated)
+MODIFIERS: tuple[str, ...] = tuple(feature.name for feature in FEATURES if feature.is_modifier)
 BY_PATH: dict[str, Part] = {part.path: part for part in PARTS}
 
 

@@ -16,7 +16,7 @@ from attnspec.pyspec.calls.formats import from_hex, to_hex
 from attnspec.pyspec.calls.score import FAMILY_KINDS, Family
 
 FORMAT = "attnspec.call/2"
-_OLD_FORMATS = ("attnspec.call/1",)
+OLD_FORMATS = ("attnspec.call/1",)
 _POLARITY = "true_means_visible"
 
 
@@ -71,7 +71,7 @@ def call_from_json(text: str | bytes) -> AttentionCall:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CallError(f"not an attnspec call: {error}") from error
     found = document.pop("format", None)
-    if found in _OLD_FORMATS:
+    if found in OLD_FORMATS:
         raise CallError(f"format = {found!r}: written by an older version: run the certify command again")
     if found != FORMAT:
         raise CallError(f"format = {found!r}: this version reads {FORMAT!r}")

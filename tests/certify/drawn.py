@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnspec.certify.campaign.parts import features_of
-from attnspec.certify.subjects.subject import Subject
+from attnspec.certify.subject import Subject
 from attnspec.certify.trials import Held, Outcome, Property, check
 from attnspec.strategies import PROFILES, Features, call_at, small
 

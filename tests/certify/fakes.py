@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attnspec.certify.campaign.parts import Parts, default_parts
+from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.errors import MissingDevice, UsageError
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
-from attnspec.certify.properties.requires import requires
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence, Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Capabilities, KnownDivergence, Observation, Subject
 from attnspec.certify.trials import Failure, Property, Trial
 from attnspec.certify.trials.trial import Run
 from attnspec.pyspec import AttentionCall, Judgement, Ledger, make_call

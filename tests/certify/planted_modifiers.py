@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Capabilities, Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS, round_to
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.program import Program
-from attnspec.certify.subjects.families import NumpyScores, ScoreCapabilities
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.families import NumpyScores
 from attnspec.certify.subjects.numpy_scores import Pullback, attention, score
-from attnspec.certify.subjects.subject import Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Dot, Family
@@ -45,7 +46,7 @@ class WrongScores:
         return f"planted:{self.bug.name}"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
+    def capabilities(self) -> Capabilities:
         return NumpyScores().capabilities
 
     def identity(self) -> dict[str, str]:

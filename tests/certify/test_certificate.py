@@ -146,7 +146,7 @@ def test_what_it_holds(certify: Certify, tmp_path: Path) -> None:
     assert isinstance(held.worst, float)
     assert held.worst_index is not None
     assert held.tensors["output"].elements > 12
-    assert (outside.state, outside.cases, outside.note) == ("not_covered", 0, "not claimed")
+    assert (outside.state, outside.cases, outside.note) == ("not_covered", 0, "a softcap not claimed")
     assert certificate.kernels == {"numpy": 12}
     assert sum(certificate.coverage["mask"].values()) == 12
     assert certificate.ledgers["float32"]["compute"] == "float64"

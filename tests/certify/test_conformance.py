@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from attnspec.certify.conformance import ConformanceCase, Refuted
+from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Observation
 from attnspec.certify.trials import registered
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.fingerprint import fingerprint

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.properties.contract import faults
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject
-from attnspec.certify.subjects.subject import Capabilities
 from attnspec.certify.trials import Outcome, registered
 from attnspec.pyspec import CallError
 from attnspec.pyspec.calls.cut import compact

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from attnspec.certify.errors import ExitCode, worst_exit
-from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify
@@ -88,7 +88,7 @@ def test_claims_that_could_not_be_tested_are_incomplete_never_held(certify: Cert
 def test_claims_outside_the_subjects_own_claim_are_listed_and_not_held(certify: Certify) -> None:
     result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.OUTSIDE)))
     assert result.exit_code == 0, result.output
-    assert "C outside (float32)  0 cases  not claimed" in result.output
+    assert "C outside (float32)  0 cases  a softcap not claimed" in result.output
     assert "1 held, 1 not covered" in result.output
 
 

@@ -125,7 +125,7 @@ def test_what_is_no_call_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text('{"format": "attnspec.call/1"}', encoding="utf-8")
     with pytest.raises(UsageError, match="cannot read it as JSON"):
         asked(str(tmp_path / "a.json"), None, None, ())
-    with pytest.raises(UsageError, match="not an attnspec call"):
+    with pytest.raises(UsageError, match="written by an older version: run the certify command again"):
         asked(str(tmp_path / "b.json"), "numpy-reference", None, ())
 
 

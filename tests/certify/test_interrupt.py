@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from attnspec.certify.evidence.certificate import read_certificate
-from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify

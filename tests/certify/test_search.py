@@ -12,7 +12,8 @@ from attnspec.certify.campaign.budget import PATIENCE, audited, cases_for, reduc
 from attnspec.certify.campaign.minimise import Reduction, minimise
 from attnspec.certify.campaign.search import Tally, check_case, search
 from attnspec.certify.evidence.certificate import PropertyRecord, left_out_as_known, read_certificate
-from attnspec.certify.subjects.subject import KnownDivergence, Observation
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
 from attnspec.certify.trials import Checked, Failure, Held, Outcome, Property, Trial, check
 from attnspec.certify.trials.expectations import Refused
 from attnspec.pyspec import AttentionCall

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from attnspec.certify.campaign.selfcheck import _mean_on_empty_rows
+from attnspec.certify.observation import Observation
 from attnspec.certify.properties.policies import declared_contract
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
-from attnspec.certify.subjects.subject import Observation, Subject
 from attnspec.certify.trials import Outcome, registered
 from attnspec.pyspec import AttentionCall, make_call
 from attnspec.strategies import Features
@@ -104,7 +105,9 @@ def test_a_contract_that_is_not_kept_is_refuted(contract: str, fill: float | Non
 
 def test_without_a_contract_there_is_nothing_to_hold() -> None:
     claims = blind(None, 0.0).capabilities
-    assert registered()["policy-backend-contract"].needs(claims) == "nothing claimed about empty rows"
+    lacking = registered()["policy-backend-contract"].needs(claims)
+    assert lacking is not None
+    assert lacking.feature == "empty_row_rule"
 
 
 class Peeks(planted.WrongVisibility):

@@ -9,7 +9,7 @@ import torch
 
 from attnspec.certify.conventions.execute import first_line
 from attnspec.certify.conventions.program import Program, file_of
-from attnspec.certify.subjects.subject import Observation
+from attnspec.certify.observation import Observation
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:

@@ -16,9 +16,10 @@ import pytest
 
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.conventions.program import Program, file_of, number
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.subjects.subject import Observation, Subject
 from attnspec.pyspec import AttentionCall, Layout, Visibility, make_call
 from attnspec.pyspec.calls.call import LAYOUTS, MASK_LAYOUTS, OwnDropout
 from attnspec.pyspec.calls.score import Bilinear

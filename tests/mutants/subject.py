@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.by_call import call_program
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.layouts import lay_out_mask
 from attnspec.certify.conventions.program import Program
-from attnspec.certify.subjects.subject import Capabilities, Observation
+from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.heads import is_grouped

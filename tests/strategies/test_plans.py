@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from attnspec.pyspec import AttentionCall, call_from_json, call_to_json
 from attnspec.pyspec.calls.call import LAYOUTS, Axes
+from attnspec.pyspec.calls.features import MODIFIERS
 from attnspec.pyspec.heads import grouped
 from attnspec.pyspec.visibility import upper_left
 from attnspec.strategies import PROFILES, CallPlan, Features, build, call_at, draw_plan, plan_at, small
@@ -106,7 +107,7 @@ def test_the_first_option_of_every_choice_makes_the_simplest_call() -> None:
     plan = draw_plan(lambda name, options: options[0], "pr", Features())
     assert plan == CallPlan(Axes(1, 1, 1, 1, 1, 1, 1), dtype="float64", encoding="none", gradient="ones")
     assert set(OFF) == {name for name, value in Features().__dict__.items() if isinstance(value, bool)}
-    assert [name for name, value in Features().__dict__.items() if value is False] == ["softcap", "sink"]
+    assert [name for name, value in Features().__dict__.items() if value is False] == list(MODIFIERS)
 
 
 @pytest.mark.parametrize("off", OFF)

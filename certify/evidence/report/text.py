@@ -14,6 +14,7 @@ from attnspec.certify.evidence.numbers import decimal, hex_word, ratio_text, ulp
 from attnspec.certify.evidence.proofs import ProofRecord
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.features import arrays, stored
 from attnspec.pyspec.calls.formats import FORMATS
 
 # Arrays of up to this many entries are shown whole.
@@ -59,8 +60,7 @@ def telling(records: Sequence[CounterExample]) -> list[CounterExample]:
 
 def _size(record: CounterExample) -> int:
     trial = record.failing_trial()
-    arrays = [getattr(trial.call, n) for n in ("query", "key", "value", "bias", "grad_output")]
-    return sum(a.size for a in (*arrays, *trial.raw.values()) if a is not None)
+    return sum(a.size for a in (*(a for _, a in arrays(trial.call, "numbers")), *trial.raw.values()))
 
 
 def _way(record: CounterExample) -> tuple[str, ...]:
@@ -132,10 +132,8 @@ def shape_line(call: AttentionCall) -> str:
         f"widths {a.key_width}/{a.value_width}",
         f"mask {call.encoding}",
     ]
-    if call.scale is not None:
-        parts.append(f"scale {decimal(call.scale)}")
-    if call.softcap is not None:
-        parts.append(f"softcap {decimal(call.softcap)}")
+    numbers = ((part, x) for part, x in stored(call) if part.kind == "number")
+    parts += [f"{part.path} {decimal(x)}" for part, x in numbers if part.path == part.root]
     if call.score.name != "dot":
         parts.append(f"{call.score.name} scores")
     if call.own_dropout is not None:
@@ -149,13 +147,9 @@ def shape_line(call: AttentionCall) -> str:
 
 def call_lines(call: AttentionCall, beside: AttentionCall | None = None) -> Iterator[str]:
     """Every array of the call, decimal and hex; long ones abbreviated. Only what differs from the call `beside` it."""
-    for name in ("query", "key", "value", "bias", "grad_output", "sink"):
-        array = getattr(call, name)
-        if array is not None and (beside is None or not _equal(array, getattr(beside, name))):
-            yield array_line(name, array, call.dtype)
-    for name, array in call.score.parameters().items():
-        if beside is None or not _equal(array, beside.score.parameters().get(name)):
-            yield array_line(name, array, call.dtype)
+    for part, array in arrays(call, "numbers"):
+        if beside is None or not _equal(array, part.of(beside)):
+            yield array_line(part.path.rpartition(".")[2], array, call.dtype)
     visible = call.visible
     if beside is not None and _equal(visible, beside.visible):
         pass

@@ -18,6 +18,7 @@ from attnspec.pyspec.calls.call import Visibility
 from attnspec.pyspec.calls.masks.coordinates import ancestors
 from attnspec.pyspec.calls.masks.handoff import Handoff, VisibilityError
 from attnspec.pyspec.calls.masks.positions import Ints, Places, describe_validity, one_or_each, place, rows
+from attnspec.pyspec.visibility import sees_earlier, sees_own_segment, sees_prefix, sees_within
 
 Window = tuple[int | None, int | None]
 
@@ -116,19 +117,19 @@ def compile_visibility(
     if query_segment is not None and key_segment is not None:
         sq = rows("query_segment", query_segment, batch, queries, int)[:, None, :, None]
         sk = rows("key_segment", key_segment, batch, keys, int)[:, None, None, :]
-        parts.append(("segments", sq == sk, "equal segment ids"))
+        parts.append(("segments", sees_own_segment(sq, sk), "equal segment ids"))
     if causal:
-        parts.append(("causal", k <= q, places.alignment))
+        parts.append(("causal", sees_earlier(q, k), places.alignment))
     if prefix_length is not None:
         length = one_or_each("prefix_length", prefix_length, batch)[:, None, None, None]
         parameters["prefix_length"] = length.ravel().tolist()
-        parts.append(("prefix", (k < length) | (k <= q), f"length {parameters['prefix_length']}"))
+        parts.append(("prefix", sees_prefix(q, k, length), f"length {parameters['prefix_length']}"))
     if parents is not None:
         parts.append(("tree", _tree(parents, shape, places), f"{queries} candidate tokens"))
     if window is not None:
         left, right = _window(window, query_heads)
         parameters["window"] = [[_limit(a), _limit(b)] for a, b in zip(left.ravel(), right.ravel(), strict=True)]
-        parts.append(("window", (q - left <= k) & (k <= q + right), f"(left, right) {parameters['window']}"))
+        parts.append(("window", sees_within(q, k, left, right), f"(left, right) {parameters['window']}"))
     parts += [(name, _predicate(name, relation, shape), "given") for name, relation in (extra or {}).items()]
     return _conjunction(shape, parts, places, parameters, query_valid, cross_attention)
 
