@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.property import Property
 
 PROFILES = ("smoke", "pr", "release")
 

@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from attnspec.certify.subject import Subject
-
 from attnspec.certify.campaign.budget import THOROUGH
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import Checked, check
 from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.property import Property
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.fingerprint import fingerprint
 

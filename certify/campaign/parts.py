@@ -9,7 +9,7 @@ from attnspec.certify.claims import Capabilities
 from attnspec.certify.evidence.certificate import ProofRecord, SelfCheckRecord
 from attnspec.certify.evidence.proofs import proof_state
 from attnspec.certify.subject import Subject
-from attnspec.certify.trials.claim import Property
+from attnspec.certify.trials.property import Property
 from attnspec.pyspec import AttentionCall
 
 REFERENCE = "numpy-reference"

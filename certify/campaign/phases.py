@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
-from attnspec.certify.subject import Subject
 
 from attnspec.certify.campaign.audit import Audited, audit
 from attnspec.certify.campaign.budget import SETTLED, cases_for, cases_once_settled, seed_for
@@ -23,10 +22,11 @@ from attnspec.certify.errors import OwnFault
 from attnspec.certify.evidence.certificate import Certificate, ProofRecord, PropertyRecord, SelfCheckRecord
 from attnspec.certify.evidence.environment import debugging
 from attnspec.certify.evidence.events import Handler, PairStarted, PhaseFinished
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.isolate import IsolatedSubject
-from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.trial import Trial
 from attnspec.certify.verdict.waivers import find_waiver
 

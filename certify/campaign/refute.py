@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from attnspec.certify.subject import Subject
-
 from attnspec.certify.campaign.budget import reduction_budget
 from attnspec.certify.campaign.minimise import REDUCTION_SECONDS, Reduction, minimise, refutes_reference
 from attnspec.certify.campaign.run import Run
@@ -16,9 +14,10 @@ from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.counterexample import Refutation, make_counterexample, write_counterexample
 from attnspec.certify.evidence.events import CounterExampleFound, PhaseFinished, Reducing
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
-from attnspec.certify.trials.claim import Property
+from attnspec.certify.subject import Subject
 from attnspec.certify.trials.engine import Checked
 from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.property import Property
 
 
 def refute(run: Run, held: Held, reference: Subject | None, proofs: ProofRecord, case: Case, prop: Property) -> None:

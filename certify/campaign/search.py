@@ -13,10 +13,10 @@ from attnspec.certify.errors import CertifyError, OwnFault
 from attnspec.certify.evidence.certificate import PropertyRecord, SkipRecord, State, TensorRecord
 from attnspec.certify.evidence.events import CaseChecked
 from attnspec.certify.evidence.numbers import ratio_out
-from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.engine import Checked, check
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import CaseStatus, Outcome, no_such_call
+from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnspec.certify.subject import Subject
-
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import CounterExample, read_counterexample
-from attnspec.certify.trials.claim import Property
+from attnspec.certify.subject import Subject
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Outcome
+from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.snippet import snippet
 from attnspec.certify.trials.trial import Trial
 

@@ -16,8 +16,8 @@ import msgspec
 from attnspec.certify.errors import UsageError, did_you_mean
 from attnspec.certify.evidence.ledgers import ledger_as_data, ledger_from_data
 from attnspec.certify.evidence.numbers import ratio_out
-from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.outcome import Outcome
+from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.record import TrialError, trial_from_data, trial_to_data
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json, call_to_json

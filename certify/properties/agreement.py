@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
+from attnspec.certify.trials.property import MODIFIERS, Trials, claim
 from attnspec.certify.trials.run import GRADIENTS
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall

@@ -8,8 +8,8 @@ import numpy as np
 
 from attnspec.certify.claims import requires
 from attnspec.certify.properties.agreement import SHARE
-from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of
+from attnspec.certify.trials.property import MODIFIERS, Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.alibi import distances

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of
 from attnspec.certify.trials.expectations import Moved, Values, zeros
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, Dropout, Oracle, Visibility
 from attnspec.pyspec import attention as spec

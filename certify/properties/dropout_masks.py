@@ -15,10 +15,10 @@ import numpy as np
 
 from attnspec.certify.claims import requires
 from attnspec.certify.properties.dropout import dropped
-from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors
 from attnspec.certify.trials.expectations import Moved
 from attnspec.certify.trials.outcome import Failure
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.run import GRADIENTS, failures
 from attnspec.certify.trials.trial import Run, Trial, recorded
 from attnspec.pyspec import AttentionCall, Dropout, Judgement, Layout, Visibility

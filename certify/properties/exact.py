@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.run import GRADIENTS, expected_tensors
 from attnspec.certify.trials.trial import Run, Trial, recorded
 from attnspec.pyspec import AttentionCall, Judgement, Ledger

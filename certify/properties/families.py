@@ -10,8 +10,8 @@ import numpy as np
 from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.properties.agreement import SHARE
 from attnspec.certify.properties.wrong_scales import wrong_multipliers
-from attnspec.certify.trials.claim import Trials, claim, without_modifiers
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of, softmax_weights
+from attnspec.certify.trials.property import Trials, claim, without_modifiers
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError
 from attnspec.pyspec.calls.errors import FamilyError

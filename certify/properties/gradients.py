@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, requires
-from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import Total
+from attnspec.certify.trials.property import MODIFIERS, Trials, claim
 from attnspec.certify.trials.run import expected_tensors
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, evaluate_jvp

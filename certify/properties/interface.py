@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, requires
-from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import InputsUnchanged, ReturnedAs
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout
 from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
 from attnspec.certify.trials.expectations import zeros
+from attnspec.certify.trials.property import MODIFIERS, Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.visibility import segments

@@ -9,9 +9,9 @@ import numpy as np
 from attnspec.certify.claims import requires
 from attnspec.certify.properties.agreement import SHARE
 from attnspec.certify.properties.modifier_models import named_mistakes
-from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting
 from attnspec.certify.trials.expectations import Values, zeros
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.formats import round_to

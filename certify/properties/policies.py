@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, requires
-from attnspec.certify.trials.claim import Trials, claim
 from attnspec.certify.trials.expectations import NotANumber
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import IndexMap, Trial
 from attnspec.pyspec import AttentionCall, CallError, Visibility
 from attnspec.pyspec.calls.masks.policies import (

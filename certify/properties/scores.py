@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.claim import MODIFIERS, Trials, claim
+from attnspec.certify.trials.property import MODIFIERS, Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, Visibility
 from attnspec.pyspec.calls.cut import take, take_heads

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies.derived import call_rng, garbage, take_keys, take_queries

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnspec.certify.claims import requires
 from attnspec.certify.properties.visibility import FORWARD
-from attnspec.certify.trials.claim import Trials, claim
+from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies.derived import call_rng

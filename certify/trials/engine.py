@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attnspec.certify.claims import Skip
-from attnspec.certify.trials.claim import Property
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure, Outcome, joined, no_such_call
+from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.run import failures, is_vacuous, judged_tensors
 from attnspec.certify.trials.trial import Run, Trial, take
 from attnspec.pyspec import AttentionCall, Judgement
