@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from attnspec.certify.campaign.parts import default_parts
-from attnspec.certify.properties.exact import _exact_sum, _odd
+from attnspec.certify.properties.exact import _exact_sum
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.trials import Held, check, registered
 from attnspec.pyspec.calls.formats import is_representable
+from attnspec.strategies.exact_calls import _odd
 
 
 def test_a_sum_is_exact_as_long_as_the_format_counts_that_far() -> None:
