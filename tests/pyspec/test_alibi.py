@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec import alibi, attention
+from attnspec.pyspec.arrays import ArrayDomain
 from attnspec.pyspec.attention import Inputs, Params
-from attnspec.pyspec.domain import ArrayDomain
-from attnspec.pyspec.domains import BallDomain, BoundDomain, ExactDomain, Float64Domain
+from attnspec.pyspec.domains import BallDomain, ExactDomain, Float64Domain
 from attnspec.pyspec.domains.ball import precision
 from attnspec.pyspec.domains.big import BigDomain
 from attnspec.pyspec.dual import DualDomain
+from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 from tests.pyspec.sloped import column, drawn, run
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnspec.pyspec.calls.formats import get_format, round_to
-from attnspec.pyspec.domains import BoundDomain
+from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64, Ledger, every_operation_stored, one_precision
 from attnspec.pyspec.visibility import lower_right
 from tests.pyspec.sloped import Problem, column, drawn, run

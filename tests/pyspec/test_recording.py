@@ -10,8 +10,9 @@ import pytest
 from attnspec.pyspec import Oracle, bounds, evaluate, make_call, named_ledgers
 from attnspec.pyspec.calls.call import AttentionCall, Dropout
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Dot, Family
-from attnspec.pyspec.domains import BoundDomain, ExactDomain, Float64Domain
+from attnspec.pyspec.domains import ExactDomain, Float64Domain
 from attnspec.pyspec.domains.recording import recording
+from attnspec.pyspec.oracle.bound import BoundDomain
 from attnspec.pyspec.oracle.stages import BOUNDED, stage_bounds
 from attnspec.pyspec.oracle.trace import trace
 

@@ -63,7 +63,10 @@ def _scalar(
             if cap is not None:
                 s = dom.tanh(s / cap) * cap
             found["capped"][at] = s
-            found["biased"][at] = s if bias is None else s + number(bias[at])
+            s = s if bias is None else s + number(bias[at])
+            if call.slopes is not None and j < call.axes.keys:
+                s = s - number(call.slopes[h]) * number(_away(call, i, j))
+            found["biased"][at] = s
             found["multiplier"][at] = number(1.0 if keep is None else keep[at])
             if grad is not None:
                 found["consumed_grad"][at] = _dot(dom, grad, v)
@@ -119,6 +122,8 @@ def _back(
         if call.bias is not None and j < keys:
             where = tuple(0 if n == 1 else p for n, p in zip(call.bias.shape, at, strict=True))
             found["grad_bias"][where] = found["grad_bias"][where] + gs
+        if call.slopes is not None and j < keys:
+            found["grad_slopes"][h] = found["grad_slopes"][h] - gs * number(_away(call, at[2], j))
         if j == keys:
             found["grad_sink"][h] = found["grad_sink"][h] + gs
         if cap is not None:
@@ -149,8 +154,9 @@ def _blank(dom: ArrayDomain, call: AttentionCall, wide: AttentionCall) -> dict[s
     shapes.pop("grad_bias")
     if call.bias is not None:
         shapes["grad_bias"] = call.bias.shape
-    if call.sink is not None:
-        shapes["grad_sink"] = call.sink.shape
+    for name in ("sink", "slopes"):
+        if getattr(call, name) is not None:
+            shapes[f"grad_{name}"] = getattr(call, name).shape
     backward = [n for n in shapes if n == "delta" or n.endswith("_grad") or n.startswith("grad_")]
     for name in backward if call.grad_output is None else ():
         shapes.pop(name)
@@ -162,6 +168,10 @@ def _blank(dom: ArrayDomain, call: AttentionCall, wide: AttentionCall) -> dict[s
         out[name] = np.empty(shape, dtype=kind)
         out[name][...] = float("-inf") if name in ("masked", "shifted") else zero
     return out
+
+
+def _away(call: AttentionCall, i: int, j: int) -> float:
+    return float(abs(i + call.axes.keys - call.axes.queries - j))
 
 
 def _dot(dom: ArrayDomain, x: np.ndarray, y: np.ndarray) -> Any:

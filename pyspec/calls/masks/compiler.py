@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -55,28 +55,8 @@ class Compiled:
             raise VisibilityError("handoff.digest: the mask changed after it was compiled; compile a new relation")
 
 
-def compile_visibility(
-    batch: int,
-    query_heads: int,
-    queries: int,
-    keys: int,
-    *,
-    causal: bool = False,
-    prefix_length: Ints | None = None,
-    window: Window | Sequence[Window] | None = None,
-    parents: Sequence[int] | np.ndarray | None = None,
-    alignment: str | None = None,
-    cache_offset: Ints | None = None,
-    query_positions: Ints | None = None,
-    key_positions: Ints | None = None,
-    key_valid: np.ndarray | None = None,
-    query_valid: np.ndarray | None = None,
-    query_segment: Ints | None = None,
-    key_segment: Ints | None = None,
-    cross_attention: bool = False,
-    extra: Mapping[str, np.ndarray] | None = None,
-) -> Compiled:
-    """The conjunction of everything asked for, as one relation that broadcasts to [B, Hq, Q, K].
+class MaskParts(TypedDict, total=False):
+    """What a mask is made of; what is left out asks for nothing.
 
     causal: keys at or before the query's position. prefix_length (one, or [B]): keys before it are seen by all,
     the others causally; it is a causal region of its own. window: (left, right) or one pair for each query head,
@@ -85,53 +65,96 @@ def compile_visibility(
     Where queries sit among the keys: `alignment`, or `cache_offset` (one, or [B]), or explicit positions [N] or
     [B, N]; needed whenever the two lengths differ and a predicate looks at positions.
     key_valid [K] or [B, K] hides keys from every query. query_valid [B, Q] is kept beside the relation.
-    query_segment and key_segment [N] or [B, N]: only equal ones meet. extra: further predicates by name.
-    Raises VisibilityError with the field, the value and the mend.
+    query_segment and key_segment [N] or [B, N]: only equal ones meet. cross_attention: queries and keys are different
+    sequences and share no positions. extra: further predicates by name.
     """
+
+    causal: bool
+    prefix_length: Ints | None
+    window: Window | Sequence[Window] | None
+    parents: Sequence[int] | np.ndarray | None
+    alignment: str | None
+    cache_offset: Ints | None
+    query_positions: Ints | None
+    key_positions: Ints | None
+    key_valid: np.ndarray | None
+    query_valid: np.ndarray | None
+    query_segment: Ints | None
+    key_segment: Ints | None
+    cross_attention: bool
+    extra: Mapping[str, np.ndarray] | None
+
+
+def compile_visibility(batch: int, query_heads: int, queries: int, keys: int, **asked: Unpack[MaskParts]) -> Compiled:
+    """The conjunction of everything asked for, as one relation that broadcasts to [B, Hq, Q, K].
+
+    Raises VisibilityError with the field, the value and the mend; TypeError for a part that MaskParts has not.
+    """
+    unknown = asked.keys() - MaskParts.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{min(unknown)} is no part of a mask: expected {', '.join(MaskParts.__annotations__)}")
     shape = (batch, query_heads, queries, keys)
-    asked = {"causal": causal, "prefix_length": prefix_length is not None, "parents": parents is not None}
-    _one_causal_region(asked)
-    places = place(shape, alignment, cache_offset, query_positions, key_positions, parents is not None)
-    looks = causal or prefix_length is not None or window is not None
-    if parents is not None and window is not None:
-        raise VisibilityError(
-            "window together with parents: distance along a branch is no distance between slots; "
-            "compile the window as a predicate in `extra`"
-        )
-    if cross_attention:
-        _no_order_across({**asked, "window": window is not None, "alignment": places.alignment != "none"})
-    elif looks and places.alignment == "none":
-        if queries != keys:
-            raise VisibilityError(
-                f"alignment = None: {queries} queries over {keys} keys can be aligned in more than one way; "
-                "say 'upper_left' or 'lower_right', or give cache_offset or query_positions"
-            )
-        places = replace(places, alignment="upper_left")
-    q, k = places.query, places.key
+    places = _places(shape, asked)
     parts: list[tuple[str, np.ndarray, str]] = []
     parameters: dict[str, Any] = {}
-    if key_valid is not None:
+    if (key_valid := asked.get("key_valid")) is not None:
         parts.append(("key_valid", rows("key_valid", key_valid, batch, keys, bool)[:, None, None, :], ""))
+    query_segment, key_segment = asked.get("query_segment"), asked.get("key_segment")
     if (query_segment is None) != (key_segment is None):
         raise VisibilityError("query_segment and key_segment: give both or neither; segments are compared pairwise")
     if query_segment is not None and key_segment is not None:
         sq = rows("query_segment", query_segment, batch, queries, int)[:, None, :, None]
         sk = rows("key_segment", key_segment, batch, keys, int)[:, None, None, :]
         parts.append(("segments", sees_own_segment(sq, sk), "equal segment ids"))
-    if causal:
+    q, k = places.query, places.key
+    if asked.get("causal"):
         parts.append(("causal", sees_earlier(q, k), places.alignment))
-    if prefix_length is not None:
+    if (prefix_length := asked.get("prefix_length")) is not None:
         length = one_or_each("prefix_length", prefix_length, batch)[:, None, None, None]
         parameters["prefix_length"] = length.ravel().tolist()
         parts.append(("prefix", sees_prefix(q, k, length), f"length {parameters['prefix_length']}"))
-    if parents is not None:
+    if (parents := asked.get("parents")) is not None:
         parts.append(("tree", _tree(parents, shape, places), f"{queries} candidate tokens"))
-    if window is not None:
+    if (window := asked.get("window")) is not None:
         left, right = _window(window, query_heads)
         parameters["window"] = [[_limit(a), _limit(b)] for a, b in zip(left.ravel(), right.ravel(), strict=True)]
         parts.append(("window", sees_within(q, k, left, right), f"(left, right) {parameters['window']}"))
-    parts += [(name, _predicate(name, relation, shape), "given") for name, relation in (extra or {}).items()]
-    return _conjunction(shape, parts, places, parameters, query_valid, cross_attention)
+    parts += [
+        (name, _predicate(name, relation, shape), "given") for name, relation in (asked.get("extra") or {}).items()
+    ]
+    return _conjunction(shape, parts, places, parameters, asked.get("query_valid"), asked.get("cross_attention", False))
+
+
+def _places(shape: tuple[int, int, int, int], asked: MaskParts) -> Places:
+    """Where queries and keys sit, after a look at which parts may stand together."""
+    _, _, queries, keys = shape
+    has = {name: asked.get(name) is not None for name in ("prefix_length", "parents", "window")}
+    causal = asked.get("causal", False)
+    regions = {"causal": causal, "prefix_length": has["prefix_length"], "parents": has["parents"]}
+    _one_causal_region(regions)
+    places = place(
+        shape,
+        asked.get("alignment"),
+        asked.get("cache_offset"),
+        asked.get("query_positions"),
+        asked.get("key_positions"),
+        has["parents"],
+    )
+    if has["parents"] and has["window"]:
+        raise VisibilityError(
+            "window together with parents: distance along a branch is no distance between slots; "
+            "compile the window as a predicate in `extra`"
+        )
+    if asked.get("cross_attention"):
+        _no_order_across({**regions, "window": has["window"], "alignment": places.alignment != "none"})
+    elif (causal or has["prefix_length"] or has["window"]) and places.alignment == "none":
+        if queries != keys:
+            raise VisibilityError(
+                f"alignment = None: {queries} queries over {keys} keys can be aligned in more than one way; "
+                "say 'upper_left' or 'lower_right', or give cache_offset or query_positions"
+            )
+        return replace(places, alignment="upper_left")
+    return places
 
 
 def _conjunction(
