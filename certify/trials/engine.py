@@ -71,7 +71,9 @@ def run_trial(trial: Trial, held: Held, prop: Property | None = None) -> Seen:
     run = Run(trial, seen, held, before)
     outcome = _judged(run)
     if outcome.refuted and not outcome.failures and prop is not None and prop.diagnose is not None:
-        outcome = replace(outcome, mistakes=tuple(prop.diagnose(trial.call, seen.tensors, _around(run))))
+        # What a subject draws by itself stands in the call whose bounds are allowed.
+        call = trial.call if trial.bounds_of is None else trial.bounds_of
+        outcome = replace(outcome, mistakes=tuple(prop.diagnose(call, seen.tensors, _around(run))))
     return Seen(outcome, seen.tensors)
 
 
