@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from attnspec.certify.trials.outcome import Failure
-from attnspec.certify.trials.run import expected_tensors
 from attnspec.certify.trials.trial import Run, Trial, recorded
 from attnspec.pyspec import Judgement
 from attnspec.pyspec.oracle.judgement import judge_exact
