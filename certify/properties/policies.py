@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, requires
-from attnspec.certify.trials.expectations import NotANumber
+from attnspec.certify.trials.contracts import NotANumber
 from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import IndexMap, Trial
 from attnspec.pyspec import AttentionCall, CallError, Visibility
