@@ -225,5 +225,4 @@ def _call(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attentio
             ),
         )
     except CallError as error:
-        field, _, mend = str(error).partition(": ")
-        raise GateError([Refusal(f"call.{field}", None, mend or "see the field")]) from error
+        raise GateError([Refusal("call", None, str(error))]) from error
