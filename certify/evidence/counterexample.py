@@ -161,9 +161,10 @@ def observed_from(judgement: Judgement) -> Observed:
 def worst_by_tensor(outcome: Outcome) -> list[Observed]:
     """The worst judgement of each tensor (a check may run a subject several times), refuted ones first."""
     worst: dict[str, Judgement] = {}
-    for j in sorted(outcome.judgements, key=_badness):
-        worst[j.tensor] = j
-    return [observed_from(j) for j in sorted(worst.values(), key=_badness, reverse=True)]
+    for j in sorted(outcome.judgements, key=_badness, reverse=True):
+        # Of equally bad ones the first, as the snippet has it.
+        worst.setdefault(j.tensor, j)
+    return [observed_from(j) for j in worst.values()]
 
 
 def _badness(judgement: Judgement) -> tuple[bool, float]:
