@@ -151,6 +151,7 @@ class OwnMasks:
         a = trial.call.axes
         low, high = self.interval(self.seeds * a.batch * a.query_heads * a.queries * a.keys)
         return [
+            f"seeds = [{', '.join(f'run_seed_{n}' for n in range(self.seeds))}]",
             f"masks = [[float(x) > 0 for x in run_seed()['output'][..., :{a.keys}].flatten()] for run_seed in seeds]",
             "kept = sum(map(sum, masks))",
             f"print(f'{{kept}} weights kept, expected {low} to {high}')",

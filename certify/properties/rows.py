@@ -43,7 +43,7 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     rng = call_rng(call, "empty rows")
     hide = rng.random((a.batch, 1, a.queries, 1)) < 0.4
     hide[:, :, int(rng.integers(a.queries))] = True
-    # In most calls nothing else is hidden: such a mask is told by one column.
+    # In most calls nothing else is hidden: such a mask is stored as one column.
     alone = rng.random() < 0.6
     others = np.ones_like(call.visible) if alone else call.visible
     # At least one full row stands next to the empty ones.

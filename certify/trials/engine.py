@@ -19,7 +19,7 @@ from attnspec.pyspec.calls.formats import get_format
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a trial came to, as its property is told: the outcome, and the observed tensors (none where not run)."""
+    """What a trial came to, as its generator receives it: the outcome, and the observed tensors (none if not run)."""
 
     outcome: Outcome
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
