@@ -9,6 +9,7 @@ import numpy as np
 from attnspec.certify.claims import Capabilities, requires
 from attnspec.certify.trials.contracts import NotANumber
 from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
 from attnspec.certify.trials.trial import IndexMap, Trial
 from attnspec.pyspec import AttentionCall, CallError, Visibility
 from attnspec.pyspec.calls.masks.policies import (
@@ -21,8 +22,6 @@ from attnspec.pyspec.calls.masks.policies import (
     rows_without_key,
 )
 from attnspec.strategies.derived import call_rng, take_queries, with_mask
-
-ROWWISE = ("output", "lse", "grad_query")
 
 
 def _unused_queries(call: AttentionCall) -> AttentionCall | None:

@@ -7,11 +7,10 @@ import numpy as np
 from attnspec.certify.claims import requires
 from attnspec.certify.trials.expectations import Between, Values, zeros
 from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies.derived import call_rng, take_queries, with_least_mask, with_mask
-
-ROWWISE = ("output", "lse", "grad_query")
 
 
 @claim(
