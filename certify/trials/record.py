@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from attnspec.certify.trials.property import registered
 from attnspec.certify.trials.trial import EXPECTATIONS, Trial
 from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json
 
@@ -46,7 +47,8 @@ def trial_from_data(data: Any) -> Trial:
 
 
 def _same(value: Any, plain: Any) -> bool:
-    return value is plain or (isinstance(value, (str, int, float, tuple, Mapping)) and not value and not plain)
+    # An empty tuple of tensors asks for none of them, where None asks for all.
+    return value is plain or (isinstance(value, type(plain)) and not value and not plain)
 
 
 def _out(value: Any) -> Any:
@@ -85,6 +87,9 @@ def _in(value: Any) -> Any:
     if "float" in value:
         return float(value["float"])
     kind = value.get("expect")
+    if kind not in EXPECTATIONS:
+        # Some stand beside the property that they are for.
+        registered()
     if kind not in EXPECTATIONS:
         raise TrialError(f"unknown expectation {kind!r}: expected one of {', '.join(sorted(EXPECTATIONS))}")
     try:
