@@ -16,6 +16,7 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ sys.path.insert(0, str(ROOT))  # bench is not installed
 SUBJECTS = ("numpy-reference", "torch-eager", "torch-sdpa:math", "torch-sdpa:flash")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 CHUNK = 50
+CHUNK_KEY = ("what", "subject", "dtype", "seed", "start", "stop", "profile")
 AGREEMENT, PROPERTIES = "agreement", "properties"
 MEASURED = ("strategies", "pyspec", "certify")
 
@@ -118,6 +120,33 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    calls: int
+    seed: int
+    jobs: int
+    profile: str
+    state: Path | None
+    properties: bool
+    as_is: bool
+    write: bool
+    subjects: tuple[str, ...]
+    dtypes: tuple[str, ...]
+
+    def chunks(self) -> list[tuple[str, str, str, int, int, int, str]]:
+        """The arguments of every `run_chunk`, as in CHUNK_KEY."""
+        what = PROPERTIES if self.properties else AGREEMENT
+        each = -(-self.calls // (len(self.subjects) * len(self.dtypes)))
+        return [
+            (what, subject, dtype, self.seed, start, min(start + CHUNK, each), self.profile)
+            for start in range(0, each, CHUNK)
+            for subject in self.subjects
+            for dtype in self.dtypes
+        ]
+
+
 @click.command(help=__doc__)
 @click.option("--calls", default=20000, show_default=True)
 @click.option("--seed", default=0, show_default=True)
@@ -129,40 +158,21 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
 @click.option("--write", is_flag=True, help="Write docs/SOUNDNESS.md.")
 @click.option("--subject", "subjects", multiple=True, default=SUBJECTS)
 @click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
-def main(
-    calls: int,
-    seed: int,
-    jobs: int,
-    profile: str,
-    state: Path | None,
-    properties: bool,
-    as_is: bool,
-    write: bool,
-    subjects: tuple[str, ...],
-    dtypes: tuple[str, ...],
-) -> None:
+def main(**given: Any) -> None:
     from bench.soundness_report import show, write_page
 
-    what = PROPERTIES if properties else AGREEMENT
-    each = -(-calls // (len(subjects) * len(dtypes)))
-    wanted = [
-        (what, subject, dtype, seed, start, min(start + CHUNK, each), profile)
-        for start in range(0, each, CHUNK)
-        for subject in subjects
-        for dtype in dtypes
-    ]
-    key = ("what", "subject", "dtype", "seed", "start", "stop", "profile")
-    done = {tuple(row[k] for k in key): row for row in known_chunks(state)}
-    wanted = [] if as_is else wanted
-    results = list(done.values()) if as_is else [done[w] for w in wanted if w in done]
-    with ProcessPoolExecutor(jobs) as pool:
+    asked = Options(**given)
+    wanted = [] if asked.as_is else asked.chunks()
+    done = {tuple(row[k] for k in CHUNK_KEY): row for row in known_chunks(asked.state)}
+    results = list(done.values()) if asked.as_is else [done[w] for w in wanted if w in done]
+    with ProcessPoolExecutor(asked.jobs) as pool:
         futures = [pool.submit(run_chunk, *w) for w in wanted if w not in done]
         for future in track(as_completed(futures), "judging", total=len(futures), console=Console(stderr=True)):
             results.append(future.result())
-            if state is not None:
-                with state.open("a") as file:
+            if asked.state is not None:
+                with asked.state.open("a") as file:
                     file.write(json.dumps(results[-1]) + "\n")
-    if write:
+    if asked.write:
         write_page(results, ROOT / "docs" / "SOUNDNESS.md")
     sys.exit(1 if show(results) else 0)
 
