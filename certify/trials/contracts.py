@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -153,7 +153,7 @@ class Refused:
     """A call without meaning raises an exception; `what` says what is wrong with it."""
 
     what: str
-    refusal: Literal[True] = True
+    refusal: ClassVar[bool] = True
 
     @property
     def finds(self) -> tuple[str, ...]:

@@ -74,10 +74,8 @@ def test_every_predicate_at_once_is_their_conjunction_edge_by_edge() -> None:
             prefix_length=length, window=reach, extra={"blocks": more},
         )  # fmt: skip
 
-        def sees(
-            n: int, m: int, i: int, j: int,
-            valid=key_valid, qs=qs, ks=ks, qp=qp, kp=kp, length=length, reach=reach, more=more,
-        ) -> bool:  # fmt: skip
+        def sees(n: int, m: int, i: int, j: int, drawn=(key_valid, qs, ks, qp, kp, length, reach, more)) -> bool:
+            valid, qs, ks, qp, kp, length, reach, more = drawn
             here, there = int(qp[n, i]), int(kp[n, j])
             # As a prefix language model says it: prefix rows see the prefix, the others their past.
             topology = there < length[n] if here < length[n] else there <= here
