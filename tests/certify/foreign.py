@@ -62,9 +62,6 @@ class Foreign:
             call, raw, f"Foreign({self.does!r})", imports=("from tests.certify.foreign import Foreign",)
         )
 
-    def snippet(self, call: AttentionCall) -> str:
-        return "pass\n"
-
     def _misbehave(self) -> None:
         if self.does == "segfault":
             os.kill(os.getpid(), signal.SIGSEGV)

@@ -75,9 +75,6 @@ class Modified:
             call, raw, f"Modified({self.bug!r})", imports=("from tests.certify.planted_modifiers import Modified",)
         )
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
-
 
 def kernel(call: AttentionCall, bug: str) -> dict[str, np.ndarray]:
     """Every row by itself over all keys, hidden ones at -inf, the sink as one more column."""

@@ -67,9 +67,6 @@ class WrongScores:
             call, raw, f"_named({self.bug.name!r})", imports=("from tests.certify.planted_scores import _named",)
         )
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyScores().snippet(call)
-
 
 def right(call: AttentionCall, **parts: Callable[..., object]) -> Tensors:
     """The reference's tensors, with some of its parts replaced."""

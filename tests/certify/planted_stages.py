@@ -83,9 +83,6 @@ class Staged:
             imports=("from tests.certify.planted_stages import Staged",),
         )
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
-
 
 scale_twice = Staged("scale_twice")
 right = Staged()

@@ -51,9 +51,6 @@ class WrongVisibility:
             imports=("from tests.certify.planted_visibility import *",),
         )
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
-
 
 def _polarity(call: AttentionCall) -> AttentionCall:
     """True is taken to mean hidden, in boolean masks only."""

@@ -116,7 +116,7 @@ def test_an_unclaimed_call_is_skipped(tmp_path: Path) -> None:
         asked(str(file), None, None, ())
     pytest.importorskip("torch")
     found = explain(asked(str(file), "torch-sdpa:math", None, ()), default_parts())
-    assert found.skipped is not None
+    assert found.skip is not None
     assert "nothing could be tested" in explanation(found)
 
 

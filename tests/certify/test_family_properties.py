@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from attnspec.certify.campaign.parts import features_of
-from attnspec.certify.properties import registered
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.families import NumpyScores, sampled_call
+from attnspec.certify.trials import registered
 from attnspec.strategies import PROFILES, call_at, small
 from tests.certify.command import refuted
 from tests.certify.drawn import cases
@@ -28,7 +28,7 @@ def test_each_planted_bug_is_refuted_by_the_property_that_names_it(bug: PlantedS
     said = []
     for outcome in cases(WrongScores(bug), registered()[bug.refuted_by], dtype, CASES):
         if outcome.refuted:
-            said.append(outcome.broken or "")
+            said.append(outcome.text or "")
             if bug.says in said[-1]:
                 return
     assert said, f"{bug.name} survived {bug.refuted_by}"
@@ -43,7 +43,7 @@ def test_the_right_subjects_hold(name: str, subject: str, dtype: str) -> None:
         pytest.importorskip("torch")
     outcomes = list(cases(load_subject(subject), registered()[name], dtype, HELD))
     assert outcomes
-    assert not [o.broken or o.worst for o in outcomes if o.refuted]
+    assert not [o.text or o.worst for o in outcomes if o.refuted]
     assert any(not o.vacuous for o in outcomes)
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attnspec.certify.properties.agree import natural_size
 
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.claims import Skip
-from attnspec.certify.properties import Bench, registered
 from attnspec.certify.properties.modifier_models import Way, modelled
 from attnspec.certify.subject import Subject, uncovered
 from attnspec.certify.subjects import load_subject
 from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.certify.trials import Held, check, registered
+from attnspec.certify.trials.run import natural_size
 from attnspec.pyspec import AttentionCall, Oracle
 from attnspec.strategies import PROFILES, Features, call_at, reduce_call, small
 from tests.certify.command import refuted
@@ -34,7 +34,7 @@ def test_each_planted_bug_is_refuted_by_the_property_that_names_it(bug: PlantedM
     said = []
     for outcome in cases(Modified(bug.name), registered()[bug.refuted_by], dtype, CASES):
         if outcome.refuted:
-            said.append(outcome.broken or "")
+            said.append(outcome.text or "")
             if bug.says in said[-1]:
                 return
     assert said, f"{bug.name} survived {bug.refuted_by}"
@@ -47,14 +47,14 @@ def test_each_planted_bug_is_refuted_by_the_property_that_names_it(bug: PlantedM
 def test_right_subjects_hold(name: str, subject: Subject, dtype: str) -> None:
     outcomes = list(cases(subject, registered()[name], dtype, 2 * HELD))
     assert outcomes
-    assert not [o.broken or o.worst for o in outcomes if o.refuted]
+    assert not [o.text or o.worst for o in outcomes if o.refuted]
     assert any(not o.vacuous for o in outcomes)
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_properties_that_keep_modifiers_hold_with_them(name: str) -> None:
     prop, seen = registered()[name], 0
-    bench = Bench(right, right.ledger)
+    held = Held(right, right.ledger)
     for index in range(300):
         call = call_at(9, index, small(PROFILES["smoke"]), features_of(right.capabilities, "float32"))
         if call.softcap is None and call.sink is None:
@@ -62,9 +62,9 @@ def test_properties_that_keep_modifiers_hold_with_them(name: str) -> None:
         prepared = prop.prepare(call)
         if prepared is None or (prop.id == "poison-isolated"):
             continue
-        outcome = prop.check(prepared, bench)
-        assert not outcome.refuted, (index, outcome.broken or outcome.worst)
-        seen += outcome.skipped is None
+        outcome = check(prop, prepared, held).outcome
+        assert not outcome.refuted, (index, outcome.text or outcome.worst)
+        seen += outcome.skip is None
         if seen >= HELD:
             break
     assert seen or name == "poison-isolated"
@@ -181,7 +181,7 @@ def test_a_function_that_takes_them_by_name_is_given_them(name: str) -> None:
     assert subject.capabilities.sink
     outcomes = list(cases(subject, registered()[name], "float32", HELD))
     assert outcomes
-    assert not [o.broken or o.worst for o in outcomes if o.refuted]
+    assert not [o.text or o.worst for o in outcomes if o.refuted]
 
 
 def test_a_snippet_of_a_function_passes_them(capsys: pytest.CaptureFixture[str]) -> None:
