@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from attnspec.pyspec.calls.masks.coordinates import (
     right_padded,
 )
 from attnspec.pyspec.calls.masks.handoff import VisibilityError
+from attnspec.pyspec.calls.masks.parts import Parts, VisibilityParts
 
 SIZES = [(1, 1), (2, 5), (5, 2), (4, 4), (1, 6), (6, 1), (0, 3), (3, 0)]
 
@@ -61,32 +63,32 @@ def test_causal_and_prefix_and_window_are_those_of_the_spec(queries: int, keys: 
 
 def test_every_predicate_at_once_is_their_conjunction_edge_by_edge() -> None:
     rng = np.random.default_rng(0)
-    b, h, q, k = 3, 2, 5, 7
     for _ in range(20):
-        key_valid = rng.random((b, k)) < 0.7
-        qs, ks = rng.integers(0, 2, (b, q)), rng.integers(0, 2, (b, k))
-        qp, kp = rng.integers(0, 9, (b, q)), rng.integers(0, 9, (b, k))
-        length = rng.integers(0, 5, b)
-        reach = [(int(x), int(y)) for x, y in rng.integers(0, 6, (h, 2))]
-        more = rng.random((1, h, q, k)) < 0.9
-        got = compile_visibility(
-            b, h, q, k, key_valid=key_valid, query_segment=qs, key_segment=ks, query_positions=qp, key_positions=kp,
-            prefix_length=length, window=reach, extra={"blocks": more},
-        )  # fmt: skip
+        every_predicate_edge_by_edge(rng, 3, 2, 5, 7)
 
-        def sees(
-            n: int, m: int, i: int, j: int,
-            valid=key_valid, qs=qs, ks=ks, qp=qp, kp=kp, length=length, reach=reach, more=more,
-        ) -> bool:  # fmt: skip
-            here, there = int(qp[n, i]), int(kp[n, j])
-            # As a prefix language model says it: prefix rows see the prefix, the others their past.
-            topology = there < length[n] if here < length[n] else there <= here
-            near = here - reach[m][0] <= there <= here + reach[m][1]
-            return bool(valid[n, j] and qs[n, i] == ks[n, j] and topology and near and more[0, m, i, j])
 
-        assert (relation(got) == edge_by_edge((b, h, q, k), sees)).all()
-        assert got.handoff.head_sharing == "per_head"
-        assert got.handoff.names() == ("key_valid", "segments", "prefix", "window", "blocks")
+def every_predicate_edge_by_edge(rng: np.random.Generator, b: int, h: int, q: int, k: int) -> None:
+    valid = rng.random((b, k)) < 0.7
+    qs, ks = rng.integers(0, 2, (b, q)), rng.integers(0, 2, (b, k))
+    qp, kp = rng.integers(0, 9, (b, q)), rng.integers(0, 9, (b, k))
+    length = rng.integers(0, 5, b)
+    reach = [(int(x), int(y)) for x, y in rng.integers(0, 6, (h, 2))]
+    more = rng.random((1, h, q, k)) < 0.9
+    got = compile_visibility(
+        b, h, q, k, key_valid=valid, query_segment=qs, key_segment=ks, query_positions=qp, key_positions=kp,
+        prefix_length=length, window=reach, extra={"blocks": more},
+    )  # fmt: skip
+
+    def sees(n: int, m: int, i: int, j: int) -> bool:
+        here, there = int(qp[n, i]), int(kp[n, j])
+        # As a prefix language model says it: prefix rows see the prefix, the others their past.
+        topology = there < length[n] if here < length[n] else there <= here
+        near = here - reach[m][0] <= there <= here + reach[m][1]
+        return bool(valid[n, j] and qs[n, i] == ks[n, j] and topology and near and more[0, m, i, j])
+
+    assert (relation(got) == edge_by_edge((b, h, q, k), sees)).all()
+    assert got.handoff.head_sharing == "per_head"
+    assert got.handoff.names() == ("key_valid", "segments", "prefix", "window", "blocks")
 
 
 def test_axes_that_do_not_vary_are_stored_once() -> None:
@@ -227,6 +229,17 @@ REFUSED = [
 def test_contradictions_are_refused_by_name(asked: dict, message: str) -> None:
     with pytest.raises(VisibilityError, match=message):
         compile_visibility(2, 3, 2, 5, **asked)
+
+
+def test_an_unknown_part_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(VisibilityError, match=r"windows: no part of a visibility relation; did you mean window\?"):
+        compile_visibility(2, 3, 2, 5, windows=(1, 0))
+    with pytest.raises(VisibilityError, match=r"xyz: no part .*; expected one of causal, prefix_length, window, "):
+        compile_visibility(2, 3, 2, 5, xyz=1)
+
+
+def test_type_checkers_see_the_parts_that_there_are() -> None:
+    assert get_type_hints(VisibilityParts) == get_type_hints(Parts)
 
 
 def test_a_prefix_with_a_causal_flag_would_hide_prefix_keys() -> None:

@@ -8,19 +8,20 @@ Lean: AttnSpec.Visibility; AttnProofs.visibility_composition, AttnProofs.prefix_
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from attnspec.pyspec.calls.call import Visibility
 from attnspec.pyspec.calls.masks.coordinates import ancestors
-from attnspec.pyspec.calls.masks.handoff import Handoff, VisibilityError
-from attnspec.pyspec.calls.masks.positions import Ints, Places, describe_validity, one_or_each, place, rows
+from attnspec.pyspec.calls.masks.handoff import CAUSAL_FAMILY, Handoff, VisibilityError
+from attnspec.pyspec.calls.masks.parts import Parts, VisibilityParts, Window, no_order_across, read_parts
+from attnspec.pyspec.calls.masks.positions import Places, describe_validity, one_or_each, place, rows
 from attnspec.pyspec.visibility import sees_earlier, sees_own_segment, sees_prefix, sees_within
 
-Window = tuple[int | None, int | None]
+Shape = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,25 +57,7 @@ class Compiled:
 
 
 def compile_visibility(
-    batch: int,
-    query_heads: int,
-    queries: int,
-    keys: int,
-    *,
-    causal: bool = False,
-    prefix_length: Ints | None = None,
-    window: Window | Sequence[Window] | None = None,
-    parents: Sequence[int] | np.ndarray | None = None,
-    alignment: str | None = None,
-    cache_offset: Ints | None = None,
-    query_positions: Ints | None = None,
-    key_positions: Ints | None = None,
-    key_valid: np.ndarray | None = None,
-    query_valid: np.ndarray | None = None,
-    query_segment: Ints | None = None,
-    key_segment: Ints | None = None,
-    cross_attention: bool = False,
-    extra: Mapping[str, np.ndarray] | None = None,
+    batch: int, query_heads: int, queries: int, keys: int, **parts: Unpack[VisibilityParts]
 ) -> Compiled:
     """The conjunction of everything asked for, as one relation that broadcasts to [B, Hq, Q, K].
 
@@ -88,68 +71,78 @@ def compile_visibility(
     query_segment and key_segment [N] or [B, N]: only equal ones meet. extra: further predicates by name.
     Raises VisibilityError with the field, the value and the mend.
     """
-    shape = (batch, query_heads, queries, keys)
-    asked = {"causal": causal, "prefix_length": prefix_length is not None, "parents": parents is not None}
-    _one_causal_region(asked)
-    places = place(shape, alignment, cache_offset, query_positions, key_positions, parents is not None)
-    looks = causal or prefix_length is not None or window is not None
-    if parents is not None and window is not None:
+    shape, asked = (batch, query_heads, queries, keys), read_parts(**parts)
+    return _conjunction(shape, asked, _places(shape, asked))
+
+
+def _places(shape: Shape, asked: Parts) -> Places:
+    """Where the queries sit among the keys, or the reason why it cannot be known."""
+    places = place(
+        shape,
+        asked.alignment,
+        asked.cache_offset,
+        asked.query_positions,
+        asked.key_positions,
+        asked.parents is not None,
+    )
+    if asked.parents is not None and asked.window is not None:
         raise VisibilityError(
             "window together with parents: distance along a branch is no distance between slots; "
             "compile the window as a predicate in `extra`"
         )
-    if cross_attention:
-        _no_order_across({**asked, "window": window is not None, "alignment": places.alignment != "none"})
+    looks = asked.causal or asked.prefix_length is not None or asked.window is not None
+    if asked.cross_attention:
+        no_order_across(asked, places.alignment)
     elif looks and places.alignment == "none":
+        _, _, queries, keys = shape
         if queries != keys:
             raise VisibilityError(
                 f"alignment = None: {queries} queries over {keys} keys can be aligned in more than one way; "
                 "say 'upper_left' or 'lower_right', or give cache_offset or query_positions"
             )
-        places = replace(places, alignment="upper_left")
+        return replace(places, alignment="upper_left")
+    return places
+
+
+def _predicates(shape: Shape, asked: Parts, places: Places) -> tuple[list[tuple[str, np.ndarray, str]], dict[str, Any]]:
+    """The predicates in order of application, each (name, relation, its parameters in words), and the parameters."""
+    batch, query_heads, queries, keys = shape
     q, k = places.query, places.key
-    parts: list[tuple[str, np.ndarray, str]] = []
+    found: list[tuple[str, np.ndarray, str]] = []
     parameters: dict[str, Any] = {}
-    if key_valid is not None:
-        parts.append(("key_valid", rows("key_valid", key_valid, batch, keys, bool)[:, None, None, :], ""))
-    if (query_segment is None) != (key_segment is None):
+    if asked.key_valid is not None:
+        found.append(("key_valid", rows("key_valid", asked.key_valid, batch, keys, bool)[:, None, None, :], ""))
+    if (asked.query_segment is None) != (asked.key_segment is None):
         raise VisibilityError("query_segment and key_segment: give both or neither; segments are compared pairwise")
-    if query_segment is not None and key_segment is not None:
-        sq = rows("query_segment", query_segment, batch, queries, int)[:, None, :, None]
-        sk = rows("key_segment", key_segment, batch, keys, int)[:, None, None, :]
-        parts.append(("segments", sees_own_segment(sq, sk), "equal segment ids"))
-    if causal:
-        parts.append(("causal", sees_earlier(q, k), places.alignment))
-    if prefix_length is not None:
-        length = one_or_each("prefix_length", prefix_length, batch)[:, None, None, None]
+    if asked.query_segment is not None and asked.key_segment is not None:
+        sq = rows("query_segment", asked.query_segment, batch, queries, int)[:, None, :, None]
+        sk = rows("key_segment", asked.key_segment, batch, keys, int)[:, None, None, :]
+        found.append(("segments", sees_own_segment(sq, sk), "equal segment ids"))
+    if asked.causal:
+        found.append(("causal", sees_earlier(q, k), places.alignment))
+    if asked.prefix_length is not None:
+        length = one_or_each("prefix_length", asked.prefix_length, batch)[:, None, None, None]
         parameters["prefix_length"] = length.ravel().tolist()
-        parts.append(("prefix", sees_prefix(q, k, length), f"length {parameters['prefix_length']}"))
-    if parents is not None:
-        parts.append(("tree", _tree(parents, shape, places), f"{queries} candidate tokens"))
-    if window is not None:
-        left, right = _window(window, query_heads)
+        found.append(("prefix", sees_prefix(q, k, length), f"length {parameters['prefix_length']}"))
+    if asked.parents is not None:
+        found.append(("tree", _tree(asked.parents, shape, places), f"{queries} candidate tokens"))
+    if asked.window is not None:
+        left, right = _window(asked.window, query_heads)
         parameters["window"] = [[_limit(a), _limit(b)] for a, b in zip(left.ravel(), right.ravel(), strict=True)]
-        parts.append(("window", sees_within(q, k, left, right), f"(left, right) {parameters['window']}"))
-    parts += [(name, _predicate(name, relation, shape), "given") for name, relation in (extra or {}).items()]
-    return _conjunction(shape, parts, places, parameters, query_valid, cross_attention)
+        found.append(("window", sees_within(q, k, left, right), f"(left, right) {parameters['window']}"))
+    found += [(name, _predicate(name, relation, shape), "given") for name, relation in (asked.extra or {}).items()]
+    return found, parameters
 
 
-def _conjunction(
-    shape: tuple[int, int, int, int],
-    parts: list[tuple[str, np.ndarray, str]],
-    places: Places,
-    parameters: dict[str, Any],
-    query_valid: np.ndarray | None,
-    cross_attention: bool,
-) -> Compiled:
-    names = [name for name, _, _ in parts]
+def _conjunction(shape: Shape, asked: Parts, places: Places) -> Compiled:
+    predicates, parameters = _predicates(shape, asked, places)
+    names = [name for name, _, _ in predicates]
+    causal_region = next((n for n in names if n in CAUSAL_FAMILY), "bidirectional")
     handoff = Handoff(
         shape=shape,
         axes=(1, 1, 1, 1),
         batch_layout=_batch_layout(names, places),
-        topology="cross"
-        if cross_attention
-        else next((n for n in names if n in ("causal", "prefix", "tree")), "bidirectional"),
+        topology="cross" if asked.cross_attention else causal_region,
         alignment=places.alignment,
         query_positions=places.query_rule,
         key_positions=places.key_rule,
@@ -159,11 +152,12 @@ def _conjunction(
         parameters=parameters,
     )
     mask = np.ones((1, 1, 1, 1), dtype=bool)
-    for name, relation, detail in parts:
+    for name, relation, detail in predicates:
         handoff = handoff.applied(name, "compiler", detail)
         mask = mask & relation
         if name == "key_valid":
             handoff = replace(handoff, key_valid=describe_validity(relation[:, 0, 0, :]))
+    query_valid = asked.query_valid
     if query_valid is not None:
         real = rows("query_valid", query_valid, shape[0], shape[2], bool)
         query_valid = np.broadcast_to(real, (shape[0], shape[2])).copy()
@@ -186,7 +180,7 @@ def mask_digest(mask: np.ndarray) -> str:
     return hashlib.sha256(repr(mask.shape).encode() + np.packbits(mask).tobytes()).hexdigest()
 
 
-def _tree(parents: Sequence[int] | np.ndarray, shape: tuple[int, int, int, int], places: Places) -> np.ndarray:
+def _tree(parents: Sequence[int] | np.ndarray, shape: Shape, places: Places) -> np.ndarray:
     """Each candidate sees every key before the first candidate's slot, and its ancestors' slots."""
     batch, _, queries, keys = shape
     if places.offset is None:
@@ -206,26 +200,6 @@ def _tree(parents: Sequence[int] | np.ndarray, shape: tuple[int, int, int, int],
         out[b, 0, :, :start] = True
         out[b, 0, :, start : start + queries] = own
     return out
-
-
-def _one_causal_region(asked: Mapping[str, bool]) -> None:
-    both = [name for name, is_asked in asked.items() if is_asked]
-    if len(both) > 1:
-        reason = {
-            "prefix_length": "a prefix is a causal region of its own, and a separate causal flag hides prefix keys "
-            "from earlier prefix queries",
-            "parents": "a tree orders its candidates by ancestry, and a second order hides or reveals others",
-        }[both[1]]
-        raise VisibilityError(f"{both[0]} together with {both[1]}: {reason}; leave {both[0]} out")
-
-
-def _no_order_across(asked: Mapping[str, bool]) -> None:
-    for name, is_asked in asked.items():
-        if is_asked:
-            raise VisibilityError(
-                f"{name} with cross_attention: queries and keys are different sequences and share no positions; "
-                "restrict memory by key_valid, segments or a predicate in `extra`"
-            )
 
 
 def _window(window: Window | Sequence[Window], query_heads: int) -> tuple[np.ndarray, np.ndarray]:
@@ -252,7 +226,7 @@ def _limit(reach: np.int64) -> int | None:
     return None if reach >= _FAR else int(reach)
 
 
-def _predicate(name: str, relation: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
+def _predicate(name: str, relation: np.ndarray, shape: Shape) -> np.ndarray:
     found = np.asarray(relation)
     if found.dtype != np.bool_:
         raise VisibilityError(f"{name} has dtype {found.dtype}: expected bool, True where the key is visible")
