@@ -1,4 +1,4 @@
-"""Does the bound ever cry wolf, or a property? Correct subjects on many generated calls, every tensor judged.
+"""How often are right kernels refuted? Right subjects on many drawn calls, every tensor judged.
 
     python bench/soundness.py [--calls 20000] [--seed 0] [--jobs 2] [--state FILE] [--subject NAME ...] [--dtype D ...]
     python bench/soundness.py --properties --calls 100000

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from attnspec.certify.subject import Subject
 from hypothesis import HealthCheck, Phase
 
 from attnspec.certify.campaign.budget import DEFAULT_DTYPES, PROFILES, cases_for
@@ -21,6 +20,7 @@ from attnspec.certify.campaign.stored import snippet_of
 from attnspec.certify.errors import UsageError, did_you_mean
 from attnspec.certify.evidence.counterexample import Refutation, make_counterexample
 from attnspec.certify.evidence.report.text import refutation
+from attnspec.certify.subject import Subject
 from attnspec.certify.trials import Checked, Held, Property, registered
 from attnspec.certify.trials import check as check_property
 from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json

@@ -32,7 +32,7 @@ _SEVERITY = (
 
 
 def worst_exit(codes: Iterable[int]) -> ExitCode:
-    """The most telling of several exit codes; NOTHING_SELECTED when there are none."""
+    """The most severe of several exit codes; NOTHING_SELECTED when there are none."""
     return max((ExitCode(c) for c in codes), key=_SEVERITY.index, default=ExitCode.NOTHING_SELECTED)
 
 

@@ -1,4 +1,4 @@
-"""Lengths of vectors, told apart before anything is rounded: zero, below a clamp, or ordinary."""
+"""Lengths of vectors, classified before anything is rounded: zero, below a clamp, or ordinary."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class BilinearScore:
 
 @dataclass(frozen=True)
 class CosineScore:
-    """The product of directions, with the lengths of queries and keys told apart beforehand."""
+    """The product of directions, with the lengths of queries and keys classified beforehand."""
 
     query: Lengths
     key: Lengths

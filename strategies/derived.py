@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.pyspec import AttentionCall, Visibility
-from attnspec.pyspec.calls.cut import compact, take, told_explicitly
+from attnspec.pyspec.calls.cut import compact, take, with_explicit_mask
 from attnspec.pyspec.calls.fingerprint import fingerprint
 from attnspec.pyspec.calls.formats import round_to
 
@@ -23,8 +23,8 @@ def call_rng(call: AttentionCall, purpose: str) -> np.random.Generator:
 
 
 def with_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
-    """The call with another visibility mask, for every query, told explicitly."""
-    return told_explicitly(call).but(
+    """The call with another visibility mask, for every query, passed as a tensor."""
+    return with_explicit_mask(call).but(
         visibility=Visibility(np.ascontiguousarray(mask), empty_rows=call.visibility.empty_rows)
     )
 
@@ -37,13 +37,13 @@ def with_least_mask(call: AttentionCall, mask: np.ndarray) -> AttentionCall:
 
 
 def take_queries(call: AttentionCall, rows: np.ndarray) -> AttentionCall:
-    """Only those query rows, in that order, told by a mask that is given."""
-    return take(told_explicitly(call), "queries", rows)
+    """Only those query rows, in that order, with the mask passed as a tensor."""
+    return take(with_explicit_mask(call), "queries", rows)
 
 
 def take_keys(call: AttentionCall, keys: np.ndarray) -> AttentionCall:
-    """Only those keys, in that order, told by a mask that is given."""
-    return take(told_explicitly(call), "keys", keys)
+    """Only those keys, in that order, with the mask passed as a tensor."""
+    return take(with_explicit_mask(call), "keys", keys)
 
 
 def over_several_tiles(call: AttentionCall, *, queries: bool = False) -> AttentionCall:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.pyspec import AttentionCall
-from attnspec.pyspec.calls.cut import take, told_explicitly
+from attnspec.pyspec.calls.cut import take, with_explicit_mask
 from attnspec.pyspec.calls.masks.compiler import compile_visibility
 from attnspec.strategies.derived import call_rng, garbage, take_keys, take_queries, with_least_mask, with_mask
 
@@ -122,7 +122,7 @@ def decoding(call: AttentionCall) -> AttentionCall | None:
 def with_unused_slots(call: AttentionCall, slots: int, rng: np.random.Generator) -> AttentionCall:
     """Key slots behind the others that were never written: garbage that no query sees."""
     a = call.axes
-    more = take(told_explicitly(call), "keys", [*range(a.keys), *([0] * slots)])
+    more = take(with_explicit_mask(call), "keys", [*range(a.keys), *([0] * slots)])
 
     def behind(x: np.ndarray) -> np.ndarray:
         unused = np.arange(a.keys + slots)[:, None] >= a.keys

@@ -59,7 +59,7 @@ def resets(call: AttentionCall) -> Iterator[Build]:
 
 
 def _without(call: AttentionCall, feature: Feature) -> Iterator[Build]:
-    """The call without a feature; where that lets the mask be told in simpler ways, in each of them."""
+    """The call without a feature; where that lets the mask be encoded in simpler ways, in each of them."""
     absent = {feature.optional: feature.absent}
     encodings = MASK_ENCODINGS if feature.name == "bias" else (call.encoding,)
     for encoding in encodings:

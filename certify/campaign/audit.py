@@ -41,7 +41,7 @@ def audit(
     """
     lines: list[str] = []
     differing: set[tuple[str, str]] = set()
-    rerun = values = 0
+    rerun = values = verdicts = 0
     held: Held | None = None
     for pair in pairs:
         tally = pair.tally
@@ -62,6 +62,7 @@ def audit(
             where = f"{tally.prop.id} ({tally.dtype}) case {index}"
             if again.status != before[0]:
                 differing.add((tally.prop.id, tally.dtype))
+                verdicts += 1
                 lines.append(f"not reproducible: {where} was {before[0]}, a fresh process says {again.status}")
             else:
                 values += 1
@@ -76,8 +77,8 @@ def audit(
         except Exception:
             same = False
         if not same:
+            verdicts += 1
             lines.append(f"not reproducible: the counter-example to {name} ({dtype}) holds in a fresh process")
-    verdicts = sum(line.startswith("not reproducible") for line in lines)
     record = AuditRecord(rerun=rerun, values_differ=values, verdicts_differ=verdicts, lines=lines)
     return Audit(record, frozenset(differing))
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attnspec.certify.subject import Subject
 
 from attnspec.certify.campaign.identify import load
 from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
 from attnspec.certify.evidence.explanation import Asked, Explanation
+from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held

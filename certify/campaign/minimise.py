@@ -11,6 +11,7 @@ from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.isolate import IsolatedSubject
 from attnspec.certify.trials.engine import Checked, check
 from attnspec.certify.trials.held import Held
+from attnspec.certify.trials.outcome import Outcome
 from attnspec.certify.trials.property import Property
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.fingerprint import fingerprint
@@ -44,10 +45,10 @@ class Reduction:
 def minimise(how: Reduction, found: Checked) -> Checked:
     """The smallest refuted call found, checked. The call given counts as found.
 
-    A candidate counts only when the same kind of failure is seen again; when it is still a call that the property
-    speaks of, wherever `prepare` can tell (it leaves its own results alone); and when the reference does not fail
-    on it too: what refutes a right kernel is no bug of this one. A failure that costs a process each time is looked
-    for in forks, and what they find is confirmed in a process of its own.
+    A candidate counts only when the same kind of failure is seen again, and named no more widely; when it is still a
+    call that the property speaks of, wherever `prepare` can tell (it leaves its own results alone); and when the
+    reference does not fail on it too: what refutes a right kernel is no bug of this one. A failure that costs a process
+    each time is looked for in forks, and what they find is confirmed in a process of its own.
     """
     subject, kinds = how.held.subject, found.outcome.kinds
     costs_a_process = any(kind in ("died", "timeout") for kind, _ in kinds)
@@ -61,12 +62,11 @@ def minimise(how: Reduction, found: Checked) -> Checked:
     finally:
         quick.close()
     again = _checked(how.prop, how.held, smallest.call)
-    return again if again is not None and again.outcome.refuted and again.outcome.kinds & kinds else found
+    return again if again is not None and _fails_alike(again.outcome, found.outcome) else found
 
 
 def _reduced(how: Reduction, found: Checked) -> Checked:
     prop, held = how.prop, how.held
-    wanted = found.outcome.kinds
     deadline = time.monotonic() + how.seconds
     best = [found]
     stable = _is_fixed(prop, found.call)
@@ -77,7 +77,7 @@ def _reduced(how: Reduction, found: Checked) -> Checked:
         if time.monotonic() > deadline or (stable and not _is_fixed(prop, candidate)):
             return False
         again = _checked(prop, held, candidate)
-        if again is None or not again.outcome.refuted or not (again.outcome.kinds & wanted):
+        if again is None or not _fails_alike(again.outcome, found.outcome):
             return False
         if right is not None and right.uncovered(candidate) is None:
             expected = _checked(prop, right, candidate)
@@ -99,6 +99,12 @@ def _reduced(how: Reduction, found: Checked) -> Checked:
     # The reducer answers with a call it has seen fail; its outcome is looked up again rather than guessed.
     again = _checked(prop, held, smallest)
     return again if again is not None and again.outcome.refuted else best[0]
+
+
+def _fails_alike(again: Outcome, found: Outcome) -> bool:
+    """Is the same kind of failure seen again, and does the result fit no other wrong models than before?"""
+    named = not found.mistakes or (again.mistakes and set(again.mistakes) <= set(found.mistakes))
+    return bool(again.kinds & found.kinds and named)
 
 
 def _candidates(prop: Property, call: AttentionCall, known: Sequence[AttentionCall]) -> Iterator[AttentionCall]:

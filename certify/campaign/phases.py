@@ -1,4 +1,4 @@
-"""The campaign: seven phases from a request to a verdict, told as events."""
+"""The campaign: seven phases from a request to a verdict, reported as events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_campaign(
     proofs: ProofRecord | None = None,
     today: datetime.date | None = None,
 ) -> Certificate:
-    """Run every phase and return the certificate; what it says is told as events, and nothing is printed.
+    """Run every phase and return the certificate; its progress is reported as events, and nothing is printed.
 
     `checked` and `proofs` save repeating those phases for a second subject. Ctrl-C ends the search and leaves what
     was found so far in the certificate. Raises UsageError when phase "spec current" finds a contradiction.

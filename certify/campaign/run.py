@@ -1,4 +1,4 @@
-"""What a campaign has gathered so far, and how it tells of it."""
+"""A campaign under way: its rows, counter-examples and counts, and the events that report them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnspec.pyspec import AttentionCall
 
 @dataclass
 class Run:
-    """What a campaign has gathered so far."""
+    """A campaign under way. Every change of it is reported through `tell`."""
 
     ready: Ready
     parts: Parts
@@ -45,7 +45,7 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A phase's start and time; its end is told by whoever knows what it found."""
+        """Report a phase's start and keep its time; what it found is reported by the phase itself."""
         self.tell(PhaseStarted(self.ready.request.subject, name))
         start = time.monotonic()
         try:

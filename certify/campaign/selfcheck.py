@@ -1,4 +1,4 @@
-"""Is the checker itself awake on this machine today? Planted bugs must be refuted, the reference must not.
+"""The self-check: on this machine, planted bugs must be refuted and the reference must not be.
 
 Each planted bug is the numpy reference with one change to the call it is given or to what it returns, and names
 the property that must refute it within a few generated calls.
@@ -18,7 +18,7 @@ from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.trials import Held, check, registered
 from attnspec.pyspec import AttentionCall, Ledger
-from attnspec.pyspec.calls.cut import told_explicitly
+from attnspec.pyspec.calls.cut import with_explicit_mask
 from attnspec.pyspec.calls.formats import round_to
 from attnspec.pyspec.visibility import lower_right, upper_left
 from attnspec.strategies import PROFILES, Features, call_at, small
@@ -103,7 +103,7 @@ def _head_map_modulo(call: AttentionCall) -> AttentionCall:
 def _first_mask_row(call: AttentionCall) -> AttentionCall:
     if call.axes.queries == 0:
         return call
-    return with_mask(told_explicitly(call), np.repeat(call.visible[:, :, :1], call.axes.queries, axis=2))
+    return with_mask(with_explicit_mask(call), np.repeat(call.visible[:, :, :1], call.axes.queries, axis=2))
 
 
 def _scaled(name: str, factor: float) -> OnTensors:

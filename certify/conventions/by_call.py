@@ -8,15 +8,23 @@ import numpy as np
 
 from attnspec.certify.conventions.literals import array_literal
 from attnspec.certify.conventions.program import Program
+from attnspec.certify.conventions.scope import absolute, path_statements
 from attnspec.pyspec import AttentionCall, call_to_json
 from attnspec.pyspec.calls.features import DIFFERENTIATED
 
-LOADER = "from attnspec.certify.subjects import load_subject"
 
-
-def loaded(spec: str, device: str = "cpu") -> str:
-    """The expression that loads the subject of that name or path."""
-    return f"load_subject({spec!r})" if device == "cpu" else f"load_subject({spec!r}, {device!r})"
+def loaded_program(
+    call: AttentionCall, raw: Mapping[str, np.ndarray] | None, spec: str, device: str = "cpu"
+) -> Program:
+    """A run of the subject of that name, `path.py:attr` or `module:attr`."""
+    options = "" if device == "cpu" else f", {device!r}"
+    return call_program(
+        call,
+        raw,
+        f"load_subject({absolute(spec)!r}{options})",
+        imports=("from attnspec.certify.subjects import load_subject",),
+        before=path_statements(spec),
+    )
 
 
 def call_program(
@@ -24,17 +32,19 @@ def call_program(
     raw: Mapping[str, np.ndarray] | None,
     subject: str,
     *,
-    imports: tuple[str, ...] = (LOADER,),
-    also: tuple[str, ...] = (),
+    imports: tuple[str, ...],
+    before: tuple[str, ...] = (),
 ) -> Program:
     """A run of a subject, given as an expression, on a call and raw arrays in place of some of its tensors.
 
-    also: tensors that it may return besides output, lse and the gradients of the call's tensors. Those that it does
-    not return come out as None.
+    imports, before: what the expression needs. Tensors that the subject does not return come out as None.
     """
-    names = ["output", "lse", *also]
+    names = ["output", "lse"]
+    if call.dropout is not None and call.dropout.returned_weights != "none":
+        names.append("weights")
     if call.grad_output is not None:
         names += [f"grad_{n}" for n in DIFFERENTIATED if getattr(call, n) is not None]
+        names += [f"grad_{n}" for n in call.score.parameters()]
     numpy = () if raw is None else ("import numpy as np",)
     inputs = [f"call = call_from_json({_text(call_to_json(call))})"]
     if raw is not None:
@@ -42,16 +52,19 @@ def call_program(
         inputs.append(f"raw = {{\n{arrays}}}")
     return Program(
         (*numpy, "from attnspec.pyspec import call_from_json", *imports),
-        (),
+        before,
         {},
         tuple(inputs),
         (
-            f"seen = {subject}.run(call{'' if raw is None else ', raw'})",
+            f"subject = {subject}",
+            "device = subject.device.partition(':')[0]",
+            f"seen = subject.run(call{'' if raw is None else ', raw'})",
             "assert seen.error is None, seen.error",
         ),
         (),
         {name: f"seen.tensors.get({name!r})" for name in names},
         overwritten="list(seen.changed_inputs)",
+        types="{n: (seen.dtypes.get(n), seen.devices.get(n, device) == device) for n in tensors}",
     )
 
 

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -46,6 +46,19 @@ def _type(name: str) -> np.dtype:
     return FORMATS[name].dtype if name in FORMATS else np.dtype(name)
 
 
+# What a program may tell besides its tensors: inputs that were overwritten, or number types and devices.
+Report = Literal["overwritten", "types"]
+
+# All bytes behind a tensor: those around a padded or offset view belong to somebody else.
+_MEMORY = """def memory(tensor):
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.detach().untyped_storage())
+"""
+_OVERWRITTEN = "[n for n, (now, then) in before.items() if not torch.equal(now, then)]"
+_TYPES = (
+    "{n: (str(t.dtype).removeprefix('torch.'), t.device == query.device) for n, t in tensors.items() if t is not None}"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """One run of a subject as statements: the same text is executed by the run and printed in a counter-example.
@@ -54,9 +67,10 @@ class Program:
     printed program needs. leaves: tensors by name, given to the run as they are and printed as exact literals.
     inputs: statements that lay leaves out in memory, build masks, ask for gradients. forward, backward: the two
     passes. tensors: what is returned, by the names of attnspec.pyspec.TENSORS, as expressions; None is "not there".
-    watched: variables whose memory the two passes must not change; overwritten: an expression for the names of those
-    that were, where the subject notices by itself. constants: numbers and shapes by name, so that the
-    statements, which are compiled once, say the same for many calls.
+    watched: variables whose memory the two passes must not change. constants: numbers and shapes by name, so that the
+    statements, which are compiled once, say the same for many calls. overwritten, types: expressions for the names of
+    the watched variables that were changed, and for the number type of each tensor with whether it is on the inputs'
+    device; the defaults look at torch tensors.
     """
 
     imports: tuple[str, ...]
@@ -69,37 +83,31 @@ class Program:
     watched: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     overwritten: str | None = None
+    types: str = _TYPES
 
-    def source(self, name: str = "run", *, watch: bool = False) -> str:
+    def source(self, name: str = "run", *, report: Report | None = None) -> str:
         """`def run(): ...`, which returns the tensors by name; it needs `imports` and `subject` before it.
 
-        watch: it returns the names of the inputs that were overwritten as well, as "overwritten".
+        report: what it returns besides, under that name.
         """
         constants = [f"{n} = {value!r}" for n, value in self.constants.items()]
         leaves = [f"{n} = {leaf.literal()}" for n, leaf in self.leaves.items()]
-        returned = "".join(f"    {n!r}: {expression},\n" for n, expression in self.tensors.items())
+        entries = "".join(f"    {n!r}: {expression},\n" for n, expression in self.tensors.items())
+        returned = f"return {{\n{entries}}}"
         before: tuple[str, ...] = ()
-        if watch:
-            returned += f"    'overwritten': {self.overwritten or _OVERWRITTEN},\n"
+        if report is not None:
+            expression = self.types if report == "types" else self.overwritten or _OVERWRITTEN
+            returned = f"tensors = {{\n{entries}}}\nreturn {{**tensors, {report!r}: {expression}}}"
+        if report == "overwritten" and self.overwritten is None:
             pairs = ", ".join(f"{n!r}: memory({n})" for n in self.watched)
-            before = (
-                () if self.overwritten else (_MEMORY, f"before = {{n: (m, m.clone()) for n, m in {{{pairs}}}.items()}}")
-            )
-        runs = (*self.inputs, *before, *self.forward, *self.backward)
-        body = [*constants, *leaves, *runs, f"return {{\n{returned}}}"]
+            before = (_MEMORY, f"before = {{n: (m, m.clone()) for n, m in {{{pairs}}}.items()}}")
+        body = [*constants, *leaves, *self.inputs, *before, *self.forward, *self.backward, returned]
         return f"def {name}():\n" + textwrap.indent("\n".join(body), "    ") + "\n"
 
 
-# All bytes behind a tensor: those around a padded or offset view belong to somebody else.
-_MEMORY = """def memory(tensor):
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.detach().untyped_storage())
-"""
-_OVERWRITTEN = "[n for n, (now, then) in before.items() if not torch.equal(now, then)]"
-
-
-def file_of(programs: Mapping[str, Program], *, watch: bool = False) -> str:
+def file_of(programs: Mapping[str, Program], *, report: Report | None = None) -> str:
     """A Python file with one function for each program, by name; imports and subjects stand once, at the top."""
-    functions = [program.source(name, watch=watch) for name, program in programs.items()]
+    functions = [program.source(name, report=report) for name, program in programs.items()]
     imports = list(dict.fromkeys(line for program in programs.values() for line in program.imports))
     subjects = list(dict.fromkeys(line for program in programs.values() for line in program.subject))
     text = "\n\n".join(functions)

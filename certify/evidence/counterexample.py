@@ -219,6 +219,8 @@ def write_counterexample(record: CounterExample, folder: Path) -> Path:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     claim = record.claim.replace("\n", " ")
     header = (
+        # Python reads "coding: word" in the first two lines as the file's encoding, as in "cached-decoding: The last".
+        "# -*- coding: utf-8 -*-\n"
         f"# Counter-example {record.id} to {record.property}: {claim}\n"
         f"# Subject {record.subject} on {record.device}, {record.dtype}. Replay: certify replay {record.id}\n"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.trials.expectations import Refused, SameBits
+from attnspec.certify.trials.contracts import Refused, SameBits
 from attnspec.certify.trials.property import MODIFIERS, Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall

@@ -63,18 +63,20 @@ def _shows_mask(call: AttentionCall) -> bool:
 
 
 def _fresh_mask(call: AttentionCall, observed: Tensors, allowed: Tensors) -> Iterable[str]:
-    """Does the value gradient show a mask of this rate, and another one than the output?"""
-    z = call.multiplier
-    if z is None or not _shows_mask(call) or "grad_value" not in observed:
+    """Do output and value gradient show masks of this rate that are not the one in force?"""
+    if call.multiplier is None or call.dropout is None or not _shows_mask(call) or "grad_value" not in observed:
         return
-    assert call.dropout is not None
     queries, keys = call.score_shape[2:]
-    found = np.swapaxes(observed["grad_value"][..., :queries], -1, -2)
-    # The bound of a kept entry serves for all: a dropped one is exactly zero under the right mask.
-    bound = allowed["grad_value"][..., :queries].max(initial=0.0)
-    is_kept = np.abs(found - 1.0 / (keys * (1.0 - call.dropout.probability))) <= bound
-    in_output = np.array_equal(observed["output"][..., :keys] > 0, z > 0)
-    if in_output and bool((is_kept | (found == 0.0)).all()) and bool((is_kept != (z > 0)).any()):
+    masks = []
+    for name, size in (("output", keys), ("grad_value", queries)):
+        found, bound = observed[name][..., :size], allowed[name][..., :size].max(initial=0.0)
+        # The bound of a kept entry serves for all: a dropped one is exactly zero under the right mask.
+        is_kept = np.abs(found - 1.0 / (keys * (1.0 - call.dropout.probability))) <= bound
+        masks.append(is_kept if (is_kept | (found == 0.0)).all() else None)
+    output, gradient = masks
+    if output is not None and (output != (call.multiplier > 0)).any():
+        yield "drew another mask when it was replayed: the output does not show the one in force"
+    elif output is not None and gradient is not None and (np.swapaxes(gradient, -1, -2) != output).any():
         yield "fresh mask in the backward pass: the value gradient shows another mask than the output"
 
 
@@ -149,6 +151,7 @@ class OwnMasks:
         a = trial.call.axes
         low, high = self.interval(self.seeds * a.batch * a.query_heads * a.queries * a.keys)
         return [
+            f"seeds = [{', '.join(f'run_seed_{n}' for n in range(self.seeds))}]",
             f"masks = [[float(x) > 0 for x in run_seed()['output'][..., :{a.keys}].flatten()] for run_seed in seeds]",
             "kept = sum(map(sum, masks))",
             f"print(f'{{kept}} weights kept, expected {low} to {high}')",

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, requires
-from attnspec.certify.trials.expectations import InputsUnchanged, ReturnedAs
+from attnspec.certify.trials.contracts import InputsUnchanged, ReturnedAs
 from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Dropout, Layout
 from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS
-from attnspec.pyspec.calls.cut import take, told_explicitly
+from attnspec.pyspec.calls.cut import take, with_explicit_mask
 from attnspec.pyspec.dropout import multiplier
 from attnspec.pyspec.heads import grouped
 from attnspec.strategies.derived import call_rng, with_least_mask
@@ -33,10 +33,10 @@ def encodings_agree(call: AttentionCall) -> Trials:
         for mask in (call.visibility.mask, whole):
             for bias in biases:
                 try:
-                    told = call.but(encoding=encoding, bias=bias, visibility=replace(call.visibility, mask=mask))
+                    encoded = call.but(encoding=encoding, bias=bias, visibility=replace(call.visibility, mask=mask))
                 except CallError:
                     continue  # this encoding cannot express this call
-                yield Trial(told, against=call, tensors=("output", "lse", "grad_query", "grad_key", "grad_value"))
+                yield Trial(encoded, against=call, tensors=("output", "lse", "grad_query", "grad_key", "grad_value"))
 
 
 @claim(
@@ -72,7 +72,7 @@ def _grouped(call: AttentionCall) -> AttentionCall | None:
     if pick is None:
         return None
 
-    return take(told_explicitly(call), "query_heads", pick).but(head_map=grouped(heads, a.key_heads))
+    return take(with_explicit_mask(call), "query_heads", pick).but(head_map=grouped(heads, a.key_heads))
 
 
 @claim(
@@ -144,7 +144,7 @@ ZEROED = ("keys", "key_width", "queries", "value_width", "batch")
 )
 def zero_sizes(call: AttentionCall) -> Trials:
     for axis in ZEROED:
-        yield Trial(take(told_explicitly(call), axis, ()))
+        yield Trial(take(with_explicit_mask(call), axis, ()))
 
 
 def _dropped(call: AttentionCall) -> AttentionCall:

@@ -86,8 +86,8 @@ def softcap_before_mask(call: AttentionCall) -> Trials:
         return "no key is hidden from every row"
     rng = call_rng(call, "garbage beside a softcap")
     yield Trial(call)
-    loud = call.but(value=np.where(hidden, garbage(rng, call.value.shape, call.dtype), call.value))
-    yield Trial(loud, against=call)
+    other = call.but(value=np.where(hidden, garbage(rng, call.value.shape, call.dtype), call.value))
+    yield Trial(other, against=call)
 
 
 @claim(

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, requires
-from attnspec.certify.trials.expectations import NotANumber
+from attnspec.certify.trials.contracts import NotANumber
 from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
 from attnspec.certify.trials.trial import IndexMap, Trial
 from attnspec.pyspec import AttentionCall, CallError, Visibility
 from attnspec.pyspec.calls.masks.policies import (
@@ -21,8 +22,6 @@ from attnspec.pyspec.calls.masks.policies import (
     rows_without_key,
 )
 from attnspec.strategies.derived import call_rng, take_queries, with_mask
-
-ROWWISE = ("output", "lse", "grad_query")
 
 
 def _unused_queries(call: AttentionCall) -> AttentionCall | None:
@@ -143,9 +142,9 @@ def policy_backend_contract(call: AttentionCall, claims: Capabilities) -> Trials
         return "no row without a key, or no keys at all"
     # The contract is what makes these calls part of the claim.
     claimed = with_mask(call, call.visible | empty)
-    for told in (call, call.but(grad_output=None)):
+    for asked in (call, call.but(grad_output=None)):
         try:
-            prepared = prepare(_without_gradient(told, contract), "tested_backend_contract", contract=contract)
+            prepared = prepare(_without_gradient(asked, contract), "tested_backend_contract", contract=contract)
         except CallError as error:
             return str(error)
         run, exact = prepared.kernel_call, contract_reference(prepared.call, contract)

@@ -7,11 +7,10 @@ import numpy as np
 from attnspec.certify.claims import requires
 from attnspec.certify.trials.expectations import Between, Values, zeros
 from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies.derived import call_rng, take_queries, with_least_mask, with_mask
-
-ROWWISE = ("output", "lse", "grad_query")
 
 
 @claim(
@@ -43,7 +42,7 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     rng = call_rng(call, "empty rows")
     hide = rng.random((a.batch, 1, a.queries, 1)) < 0.4
     hide[:, :, int(rng.integers(a.queries))] = True
-    # In most calls nothing else is hidden: such a mask is told by one column.
+    # In most calls nothing else is hidden: such a mask is stored as one column.
     alone = rng.random() < 0.6
     others = np.ones_like(call.visible) if alone else call.visible
     # At least one full row stands next to the empty ones.

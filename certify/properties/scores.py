@@ -69,7 +69,7 @@ def _causal(call: AttentionCall) -> AttentionCall:
 
 
 def _flagged(call: AttentionCall) -> AttentionCall:
-    """The causal mask of the upper left corner in place of the call's own, told by the flag."""
+    """The causal mask of the upper left corner in place of the call's own, passed as the flag."""
     mask = upper_left(call.axes.queries, call.axes.keys)[None, None]
     return with_mask(call.but(bias=None, encoding="bool"), mask).but(encoding="causal_flag")
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from attnspec.certify.claims import requires
 from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies.derived import call_rng, garbage, take_keys, take_queries
@@ -24,8 +25,6 @@ from attnspec.strategies.relations import (
     windowed,
     with_unused_slots,
 )
-
-FORWARD = ("output", "lse", "grad_query")
 
 
 @claim(
@@ -80,7 +79,7 @@ def segments_isolated(call: AttentionCall) -> Trials:
     )
     this = (np.arange(call.axes.queries) == row)[:, None]
     where = {"output": this, "grad_query": this, "lse": this[:, 0]}
-    yield Trial(other, against=call, tensors=FORWARD, where=where)
+    yield Trial(other, against=call, tensors=ROWWISE, where=where)
 
 
 @claim(
@@ -97,7 +96,7 @@ def key_padding_keys_only(call: AttentionCall) -> Trials:
     yield Trial(call)
     kept = np.asarray(call.visible.any(axis=(0, 1, 2)))
     if kept.any() and not kept.all():
-        yield Trial(take_keys(call, np.flatnonzero(kept)), against=call, tensors=FORWARD)
+        yield Trial(take_keys(call, np.flatnonzero(kept)), against=call, tensors=ROWWISE)
 
 
 @claim(
@@ -117,12 +116,12 @@ def cached_decoding(call: AttentionCall) -> Trials:
         return "fewer than two query rows, or no keys"
     rng = call_rng(call, "chunk")
     rows = np.arange(a.queries - int(rng.integers(1, a.queries)), a.queries)
-    views = dict.fromkeys(FORWARD, ((2, rows),))
+    views = dict.fromkeys(ROWWISE, ((2, rows),))
     chunk = take_queries(call, rows)
     buffer = with_unused_slots(chunk, int(rng.integers(1, 5)), rng)
-    yield Trial(call, tensors=FORWARD)
-    yield Trial(chunk, tensors=FORWARD, against=call, views=views)
-    yield Trial(buffer, tensors=FORWARD, against=call, views=views)
+    yield Trial(call, tensors=ROWWISE)
+    yield Trial(chunk, tensors=ROWWISE, against=call, views=views)
+    yield Trial(buffer, tensors=ROWWISE, against=call, views=views)
 
 
 @claim(
@@ -147,4 +146,4 @@ def branches_alone(call: AttentionCall) -> Trials:
     path = take_keys(path, seen)
     if path.visible.all() and path.bias is None:
         path = path.but(encoding="none")
-    yield Trial(path, tensors=FORWARD, against=call, views=dict.fromkeys(FORWARD, ((2, row),)))
+    yield Trial(path, tensors=ROWWISE, against=call, views=dict.fromkeys(ROWWISE, ((2, row),)))

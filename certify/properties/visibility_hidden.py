@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnspec.certify.claims import requires
-from attnspec.certify.properties.visibility import FORWARD
 from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies.derived import call_rng
@@ -42,7 +42,7 @@ def bias_never_revives(call: AttentionCall) -> Trials:
         return
     whole = np.broadcast_to(call.bias, call.score_shape)
     other = call.but(bias=np.where(call.visible, whole, call_rng(call, "other reward").choice([-7.0, 0.0, 7.0])))
-    yield Trial(other, tensors=(*FORWARD, "grad_key", "grad_value"), against=call)
+    yield Trial(other, tensors=(*ROWWISE, "grad_key", "grad_value"), against=call)
 
 
 @claim(

@@ -24,8 +24,8 @@ def wrong_multipliers(multiplier: float, key_width: int, heads: int) -> dict[str
         "default scale on top of the one given": multiplier * default,
         "half of a split scale": math.sqrt(abs(multiplier)),
     }
-    told: dict[str, float] = {}
+    distinct: dict[str, float] = {}
     for name, x in found.items():
-        if math.isfinite(x) and x != multiplier and x not in told.values():
-            told[name] = x
-    return told
+        if math.isfinite(x) and x != multiplier and x not in distinct.values():
+            distinct[name] = x
+    return distinct

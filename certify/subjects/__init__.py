@@ -10,9 +10,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from attnspec.certify.subject import Subject
-
 from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.subject import Subject
 
 ENTRY_POINTS = "attnspec.subjects"
 

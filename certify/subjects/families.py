@@ -1,6 +1,6 @@
 """Subjects with more than dot products: every score family, returned weights, and dropout they draw themselves.
 
-A subject says so with `Capabilities`, and is told by the call: `score` is the family with its
+A subject says so with `Capabilities`, and reads it off the call: `score` is the family with its
 parameters, a dropout that asks for returned weights wants a tensor "weights", and `own_dropout` is to be drawn by the
 subject. On any other call it is an ordinary subject of the dot family.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.certify.claims import Capabilities
-from attnspec.certify.conventions.by_call import call_program, loaded
+from attnspec.certify.conventions.by_call import loaded_program
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
@@ -71,7 +71,7 @@ class NumpyScores:
         )
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
-        return call_program(call, raw, loaded(self.name), also=_further(call))
+        return loaded_program(call, raw, self.name)
 
 
 def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
@@ -84,12 +84,6 @@ def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
 def _weights_returned(call: AttentionCall) -> str:
     """Which weights the call asks for: "before_dropout", "after_dropout" or "none"."""
     return "none" if call.dropout is None else call.dropout.returned_weights
-
-
-def _further(call: AttentionCall) -> tuple[str, ...]:
-    """Tensors that only these subjects return: weights, and gradients of the family's parameters."""
-    weights = () if _weights_returned(call) == "none" else ("weights",)
-    return (*weights, *(f"grad_{n}" for n in call.score.parameters() if call.grad_output is not None))
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,7 @@ class TorchScores:
         return execute(torch_program(call, inputs, forward, also=also), names)
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
-        return call_program(call, raw, loaded(self.name, self.device), also=_further(call))
+        return loaded_program(call, raw, self.name, self.device)
 
 
 def _torch_scores(call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any) -> Any:

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from attnspec.certify.claims import Capabilities
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.program import Program
+from attnspec.certify.conventions.scope import called, import_statements
 from attnspec.certify.conventions.sdpa import TORCH_KEYWORDS, Sdpa
 from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.torch_sdpa import torch_identity
@@ -26,11 +26,6 @@ from attnspec.pyspec.oracle.ledger import flash
 
 # Keywords beyond torch's: a function that names them claims them.
 MODIFIER_KEYWORDS = frozenset(BY_NAME[name].keyword for name in MODIFIERS)
-# Names that a program uses for itself.
-TAKEN = MODIFIER_KEYWORDS | frozenset(MODIFIERS) | frozenset(
-    ("query", "key", "value", "bias", "visible", "attn_mask", "grad_output", "room", "result", "output", "lse",
-     "score_shape", "scale", "dropout_p", "seed", "torch", "zlib", "runpy", "run", "isinstance", "tuple")
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,21 +94,6 @@ class FunctionSubject:
             returns_pair=True,
             subject=import_statements(self.name),
         )
-
-
-def called(spec: str) -> str:
-    """The name under which a program calls the function `path.py:name` or `module:name`."""
-    name = spec.rpartition(":")[2]
-    return name if name.isidentifier() and not iskeyword(name) and name not in TAKEN else "kernel"
-
-
-def import_statements(spec: str) -> tuple[str, ...]:
-    """Statements that bring the function `path.py:name` or `module:name` into scope, from any folder."""
-    place, _, attribute = spec.rpartition(":")
-    name = called(spec)
-    if place.endswith(".py"):
-        return ("import runpy", f"{name} = runpy.run_path({str(Path(place).resolve())!r})[{attribute!r}]")
-    return (f"from {place} import {attribute}" + ("" if name == attribute else f" as {name}"),)
 
 
 def _parameters(fn: Callable[..., Any]) -> frozenset[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnspec.certify.claims import Capabilities
-from attnspec.certify.conventions.by_call import call_program, loaded
+from attnspec.certify.conventions.by_call import loaded_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.observation import Observation
 from attnspec.pyspec import AttentionCall, Ledger
@@ -71,7 +71,7 @@ class NumpyReference:
         return {**found, **{n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}}
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
-        return call_program(call, raw, loaded(self.name))
+        return loaded_program(call, raw, self.name)
 
 
 def _attention(

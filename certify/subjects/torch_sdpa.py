@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.certify.claims import Capabilities
-from attnspec.certify.conventions.by_call import call_program, loaded
+from attnspec.certify.conventions.by_call import loaded_program
 from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
@@ -179,7 +179,7 @@ class TorchEager:
         return every_operation_stored(dtype)
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
-        return call_program(call, raw, loaded(self.name, self.device))
+        return loaded_program(call, raw, self.name, self.device)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         inputs = torch_inputs(call, raw, self.device, bias_gradient=True)

@@ -10,9 +10,8 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from attnspec.certify.subject import KnownDivergence
-
 from attnspec.certify.errors import CertifyError, MissingDevice, OwnFault, UsageError
+from attnspec.certify.subject import KnownDivergence
 from attnspec.pyspec import AttentionCall
 
 # Kinds of message, besides "ok", "error" and the names of ERRORS.

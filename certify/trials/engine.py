@@ -19,7 +19,7 @@ from attnspec.pyspec.calls.formats import get_format
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a trial came to, as its property is told: the outcome, and the observed tensors (none where not run)."""
+    """What a trial came to, as its generator receives it: the outcome, and the observed tensors (none if not run)."""
 
     outcome: Outcome
     tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -71,7 +71,9 @@ def run_trial(trial: Trial, held: Held, prop: Property | None = None) -> Seen:
     run = Run(trial, seen, held, before)
     outcome = _judged(run)
     if outcome.refuted and not outcome.failures and prop is not None and prop.diagnose is not None:
-        outcome = replace(outcome, mistakes=tuple(prop.diagnose(trial.call, seen.tensors, _around(run))))
+        # What a subject draws by itself stands in the call whose bounds are allowed.
+        call = trial.call if trial.bounds_of is None else trial.bounds_of
+        outcome = replace(outcome, mistakes=tuple(prop.diagnose(call, seen.tensors, _around(run))))
     return Seen(outcome, seen.tensors)
 
 

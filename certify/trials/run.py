@@ -13,6 +13,8 @@ from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.features import DIFFERENTIATED
 
+# Tensors that have a row for each query, which no other query reaches.
+ROWWISE = ("output", "lse", "grad_query")
 GRADIENTS = tuple(f"grad_{name}" for name in DIFFERENTIATED)
 
 

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from attnspec.certify.conventions.program import Program, file_of
+from attnspec.certify.conventions.program import Program, Report, file_of
 from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure, Outcome
+from attnspec.certify.trials.run import wanted_shapes
 from attnspec.certify.trials.trial import Expectation, Trial
 from attnspec.pyspec import AttentionCall, Judgement
+
+# What the run must tell besides its tensors where such a failure is asserted.
+_REPORTS: dict[str, Report] = {"input": "overwritten", "type": "types"}
 
 Programs = Callable[[AttentionCall, "Mapping[str, np.ndarray] | None"], Program]
 
@@ -25,64 +29,76 @@ def snippet(trial: Trial, outcome: Outcome, program: Programs) -> str:
     programs = {"run": program(trial.call, trial.raw or None)}
     if trial.other is not None:
         programs["run_before"] = program(trial.other, None)
-    lines = _lines(trial, shown)
-    seeds: list[AttentionCall] = next((e.calls(trial.call) for e in trial.expect if hasattr(e, "calls")), [])
-    if seeds and isinstance(shown, Failure):
-        programs |= {f"seed_{n}": program(call, None) for n, call in enumerate(seeds)}
-        lines.insert(0, f"seeds = [{', '.join(f'seed_{n}' for n in range(len(seeds)))}]")
-    text = file_of(programs, watch=isinstance(shown, Failure) and shown.kind == "input")
+    if isinstance(shown, Failure):
+        seeds: list[AttentionCall] = next((e.calls(trial.call) for e in trial.expect if hasattr(e, "calls")), [])
+        programs |= {f"run_seed_{n}": program(call, None) for n, call in enumerate(seeds)}
+        lines, report = _failure(trial, shown, list(programs)), _REPORTS.get(shown.kind)
+    else:
+        lines, report = _number_lines(trial, shown), None
+    text = file_of(programs, report=report)
     needed = [f"import {m}" for m in ("math",) if f"{m}." in "\n".join(lines) and f"import {m}\n" not in text]
     return "\n".join([*needed, text.rstrip("\n"), "", "", *lines]) + "\n"
 
 
-def _lines(trial: Trial, shown: Judgement | Failure | None) -> list[str]:
-    """The statements after the functions that make the runs."""
-    lines = [] if trial.other is None else ["before = run_before()"]
-    kind = "" if shown is None else (shown.kind if isinstance(shown, Failure) else shown.tensor)
-    expectation = next((e for e in trial.expect if kind in e.finds), None)
-    if isinstance(shown, Failure) and shown.kind == "accepted":
-        what = shown.text.replace('"', "'")
-        return ["try:", "    run()", "except Exception as error:", '    print(f"refused: {error}")', "else:",
-                f'    raise AssertionError("{what}")']  # fmt: skip
-    lines.append("seen = run()")
-    if isinstance(shown, Failure):
-        return [*lines, *_failure(shown, expectation, trial), 'print("this does not fail any more")']
+def _runs(trial: Trial) -> list[str]:
+    return ["seen = run()"] if trial.other is None else ["before = run_before()", "seen = run()"]
+
+
+def _number_lines(trial: Trial, shown: Judgement | None) -> list[str]:
+    """What prints and asserts a number."""
     if shown is None or shown.index is None:
-        return lines
+        return _runs(trial)
+    expectation = _finding(trial, shown.tensor)
     found = [f"got = {entry(shown.tensor, shown.index)}"] if expectation is None else expectation.source(shown, trial)
-    lower, upper = allowed(shown)
-    exact = f"{shown.exact[0]!r} to {shown.exact[1]!r}" if shown.exact[0] != shown.exact[1] else repr(shown.exact[0])
+    (low, high), (lower, upper) = shown.exact, allowed(shown.exact, shown.bound, shown.observed, shown.outside)
+    exact = f"{low!r} to {high!r}" if low != high else repr(low)
     where = f"{shown.tensor}[{', '.join(map(str, shown.index))}]"
     return [
-        *lines,
+        *_runs(trial),
         *found,
         f'print(f"{where} = {{got!r}}, exact {exact}, allowed {lower!r} to {upper!r}")',
         f"assert {_number(lower)} <= got <= {_number(upper)}",
     ]
 
 
-def _failure(shown: Failure, expectation: Expectation | None, trial: Trial) -> list[str]:
-    """What asserts a failure; an exception, an end or a hang of the run needs no words."""
+def _failure(trial: Trial, shown: Failure, runs: list[str]) -> list[str]:
+    """What asserts a failure; an exception, an end or a hang of a run needs no words."""
+    if shown.kind == "accepted":
+        what = shown.text.replace('"', "'")
+        return ["try:", "    run()", "except Exception as error:", '    print(f"refused: {error}")', "else:",
+                f'    raise AssertionError("{what}")']  # fmt: skip
+    expectation = _finding(trial, shown.kind)
+    if expectation is None:
+        lines = [f"for one in ({', '.join(runs)},):", "    seen = one()", *_returned(trial, shown)]
+    else:
+        lines = [*_runs(trial), *expectation.source(shown, trial)]
+    return [*lines, 'print("this does not fail any more")']
+
+
+def _returned(trial: Trial, shown: Failure) -> list[str]:
+    """Asserts that a tensor is there, in its shape."""
     if shown.kind == "missing":
-        return [f'assert seen.get("{shown.tensor}") is not None, "{shown.tensor} is missing"']
+        return [f'    assert seen.get("{shown.tensor}") is not None, "{shown.tensor} is missing"']
     if shown.kind == "shape":
-        from attnspec.certify.trials.run import wanted_shapes
-
         shape = wanted_shapes(trial.call)[shown.tensor]
-        return [f'assert tuple(seen["{shown.tensor}"].shape) == {shape!r}, tuple(seen["{shown.tensor}"].shape)']
-    return [] if expectation is None else expectation.source(shown, trial)
+        return [f'    assert tuple(seen["{shown.tensor}"].shape) == {shape!r}, tuple(seen["{shown.tensor}"].shape)']
+    return []
 
 
-def allowed(judged: Judgement) -> tuple[float, float]:
+def _finding(trial: Trial, kind: str) -> Expectation | None:
+    """The expectation that makes such judgements or failures; None where it is agreement, or a run by itself."""
+    return next((e for e in trial.expect if kind in e.finds), None)
+
+
+def allowed(exact: tuple[float, float], bound: float, observed: float, outside: bool) -> tuple[float, float]:
     """The interval that an entry may lie in, as floats: where it was proved to lie outside, it does not reach it."""
-    (low, high), bound = judged.exact, judged.bound
+    low, high = exact
     lower, upper = (low, high) if bound == 0 else (low - bound, high + bound)
-    if judged.outside and math.isfinite(judged.observed):
-        # The proof compares at a higher precision than these sums.
-        if judged.observed > high:
-            upper = min(upper, math.nextafter(judged.observed, -math.inf))
-        elif judged.observed < low:
-            lower = max(lower, math.nextafter(judged.observed, math.inf))
+    # The proof compares at a higher precision than these sums.
+    if outside and observed > high:
+        upper = min(upper, math.nextafter(observed, -math.inf))
+    elif outside and observed < low:
+        lower = max(lower, math.nextafter(observed, math.inf))
     return lower, upper
 
 

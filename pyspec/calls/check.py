@@ -145,7 +145,7 @@ def _no_row_without_key(rows: np.ndarray, why: str) -> None:
 
 
 def _check_encoding(call: CallFields) -> None:
-    """Does the way in which the visibility is told say all of it, and of the bias?"""
+    """Does the mask encoding express all of the visibility, and of the bias?"""
     if call.encoding == "none":
         _require(bool(call.visible.all()), "encoding = 'none' hides nothing, but the mask hides a key")
     if call.encoding == "causal_flag":

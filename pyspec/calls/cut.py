@@ -20,7 +20,7 @@ def take(call: AttentionCall, axis: str, positions: Sequence[int] | np.ndarray) 
     """The call at these positions of an axis, in this order; a position may come more than once.
 
     Every array of the feature table that has the axis is cut; where length 1 stands for every position it stays. A
-    causal flag goes with the causal mask of the new lengths (`told_explicitly` first, where the cut mask is meant).
+    causal flag goes with the causal mask of the new lengths (`with_explicit_mask` first, where the cut mask is meant).
     Raises CallError when a key head still in use would go, ValueError for an axis that a call has not.
     """
     if axis not in CALL_AXES:
@@ -46,8 +46,8 @@ def take(call: AttentionCall, axis: str, positions: Sequence[int] | np.ndarray) 
     return call.with_parts(changes)
 
 
-def told_explicitly(call: AttentionCall) -> AttentionCall:
-    """The call told by a mask that is given: a flag seldom says what cutting leaves of a causal mask."""
+def with_explicit_mask(call: AttentionCall) -> AttentionCall:
+    """The call with its mask passed as a tensor: a flag seldom expresses what cutting leaves of a causal mask."""
     if call.encoding in ("causal_flag", "none"):
         return call.but(encoding="bool" if call.bias is None else "additive")
     return call

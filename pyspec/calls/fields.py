@@ -103,7 +103,7 @@ class CallFields:
     times the distance of query and key are subtracted from the scores (attnspec.pyspec.alibi). None: none of these.
     `score` is the score family with its parameters (attnspec.pyspec.calls.score), a dot product by default.
     `own_dropout` asks the subject to draw dropout by itself, in place of the given multiplier in `dropout`.
-    Every length may be zero and all are independent. `encoding` says how a subject is told the visibility.
+    Every length may be zero and all are independent. `encoding` says how the visibility is passed to a subject.
     `backend` and `origin` are labels: they change no result.
     """
 

@@ -17,10 +17,21 @@ import numpy as np
 from attnspec.pyspec.calls.call import AttentionCall, Backend, CallError, Dropout, Visibility
 from attnspec.pyspec.calls.masks.compiler import mask_digest
 from attnspec.pyspec.calls.masks.handoff import CAUSAL_FAMILY, POLARITY
-from attnspec.pyspec.handover.manifest import ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
+from attnspec.pyspec.handover.manifest import PER_HEAD, ROOT, SECTIONS, WEIGHTS, Refusal, check_axes
 from attnspec.pyspec.scale import default_scale
 
-ARRAYS = ("query", "key", "value", "visible", "query_valid", "bias", "dropout_multiplier", "grad_output", "sink")
+ARRAYS = (
+    "query",
+    "key",
+    "value",
+    "visible",
+    "query_valid",
+    "bias",
+    "dropout_multiplier",
+    "grad_output",
+    "sink",
+    "slopes",
+)
 
 
 class GateError(CallError):
@@ -40,8 +51,8 @@ def call_from_manifest(
     """The call that a manifest and its arrays mean; GateError with every refusal, before anything runs.
 
     arrays: query [B,Hq,Q,Dk], key [B,Hkv,K,Dk], value [B,Hkv,K,Dv], and where the manifest speaks of them visible
-    (boolean), query_valid, bias, dropout_multiplier, grad_output, sink [Hq]. observed_backends: kernels that were seen
-    to run.
+    (boolean), query_valid, bias, dropout_multiplier, grad_output, sink and slopes [Hq]. observed_backends: kernels
+    that were seen to run.
     """
     found = refusals(manifest, observed_backends)
     if found:
@@ -135,7 +146,7 @@ def _applied(handoff: Any) -> list[str]:
 def _arrays(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterator[Refusal]:
     """Arrays that are not what the manifest says they are."""
     n, tensors, visibility, bias = root["axes"], root["tensors"], root["visibility"], root["bias"]
-    valid, sink = visibility.get("query_valid_shape"), root["score"].get("sink")
+    valid, score = visibility.get("query_valid_shape"), root["score"]
     wanted = {
         "query": tensors["query"]["shape"],
         "key": tensors["key_physical"]["shape"],
@@ -145,7 +156,7 @@ def _arrays(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterat
         "bias": None if bias is None else bias["shape"],
         "dropout_multiplier": [n["B"], n["Hq"], n["Q"], n["K"]] if _drops(root) else None,
         "grad_output": [n["B"], n["Hq"], n["Q"], n["Dv"]] if "grad_output" in arrays else None,
-        "sink": None if sink is None else sink["shape"],
+        **{name: score[name]["shape"] if score.get(name) else None for name in PER_HEAD},
     }
     for name in arrays:
         if name not in ARRAYS:
@@ -218,6 +229,7 @@ def _call(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attentio
             encoding=kind,
             softcap=None if score.get("softcap") is None else float(score["softcap"]),
             sink=numbers.get("sink"),
+            slopes=numbers.get("slopes"),
             backend=Backend(
                 str(backend["requested_backend"]),
                 str(backend["selected_backend"]),
@@ -225,5 +237,4 @@ def _call(root: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attentio
             ),
         )
     except CallError as error:
-        field, _, mend = str(error).partition(": ")
-        raise GateError([Refusal(f"call.{field}", None, mend or "see the field")]) from error
+        raise GateError([Refusal("call", None, str(error))]) from error

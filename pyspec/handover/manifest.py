@@ -26,6 +26,12 @@ WEIGHTS = {"none": "none", "pre_dropout": "before_dropout", "post_dropout": "aft
 DROPOUT_LOCATION = "probabilities_before_value_mixing"
 MASK_KINDS = ("none", "bool", "additive")
 
+# Numbers that each query head has, by name: what they are to the scores, and what they are not.
+PER_HEAD = {
+    "sink": ("logit_without_value", "a sink that has a value is a key like others"),
+    "slopes": ("penalty_per_distance", "distances are |i + K - Q - j|; any other penalty is a bias"),
+}
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -192,25 +198,23 @@ def _score(given: Mapping[str, Any], n: Mapping[str, int]) -> Iterator[Refusal]:
 
 
 def _modifiers(given: Mapping[str, Any], n: Mapping[str, int]) -> Iterator[Refusal]:
-    """Softcap and sink: left out, or null, where the score has none."""
-    cap, sink = given.get("softcap"), given.get("sink")
+    """Softcap, sink and slopes: left out, or null, where the score has none."""
+    cap = given.get("softcap")
     if cap is not None and (
         not isinstance(cap, int | float) or isinstance(cap, bool) or not math.isfinite(cap) or cap <= 0
     ):
         yield Refusal("softcap", cap, "expected a finite number above 0, or null for no cap")
-    if sink is None:
-        return
-    if not isinstance(sink, Mapping):
-        yield Refusal("sink", sink, "expected role and shape, or null for no sink")
-        return
-    if sink.get("role") != "logit_without_value":
-        yield Refusal(
-            "sink.role",
-            sink.get("role"),
-            "expected 'logit_without_value': a sink that has a value is a key like others",
-        )
-    if sink.get("shape") is None or list(sink["shape"]) != [n["Hq"]]:
-        yield Refusal("sink.shape", sink.get("shape"), f"expected {[n['Hq']]}: one logit for each query head")
+    for name, (role, mend) in PER_HEAD.items():
+        one = given.get(name)
+        if one is None:
+            continue
+        if not isinstance(one, Mapping):
+            yield Refusal(name, one, f"expected role and shape, or null for no {name}")
+            continue
+        if one.get("role") != role:
+            yield Refusal(f"{name}.role", one.get("role"), f"expected {role!r}: {mend}")
+        if one.get("shape") is None or list(one["shape"]) != [n["Hq"]]:
+            yield Refusal(f"{name}.shape", one.get("shape"), f"expected {[n['Hq']]}: one number for each query head")
 
 
 def _scale_mend(alpha: float, width: int) -> str:

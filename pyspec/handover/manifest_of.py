@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from attnspec.pyspec.calls.call import AttentionCall
-from attnspec.pyspec.handover.manifest import BACKEND, DROPOUT_LOCATION, NUMERICAL, ROOT, WEIGHTS
+from attnspec.pyspec.calls.call import AttentionCall, CallError
+from attnspec.pyspec.handover.manifest import BACKEND, DROPOUT_LOCATION, NUMERICAL, PER_HEAD, ROOT, WEIGHTS
 from attnspec.pyspec.oracle.ledger import Ledger
 
 
@@ -15,8 +15,15 @@ def manifest_of(call: AttentionCall, ledger: Ledger | None = None, **facts: Any)
     """The manifest of a call, for dense tensors in the order [B, H, length, width].
 
     ledger: where the numerics are declared; without one they are "backend_internal". facts: fields of the backend
-    section that are known (framework_revision, ...); the others read "unobserved".
+    section that are known (framework_revision, ...); the others read "unobserved". Raises CallError for what a manifest
+    cannot hold: scores other than dot products, and dropout that the subject draws.
     """
+    if call.score.name != "dot":
+        raise CallError(
+            f"score = {call.score.name!r}: a manifest speaks of dot products; reduce the call exactly first"
+        )
+    if call.own_dropout is not None:
+        raise CallError("own_dropout: a manifest speaks of a realised multiplier; give it in call.dropout")
     a, v = call.axes, call.visibility
     dtype = call.dtype
 
@@ -77,8 +84,9 @@ def manifest_of(call: AttentionCall, ledger: Ledger | None = None, **facts: Any)
     }  # fmt: skip
     if call.softcap is not None:
         root["score"]["softcap"] = call.softcap
-    if call.sink is not None:
-        root["score"]["sink"] = {"role": "logit_without_value", "shape": [a.query_heads]}
+    for name, (role, _) in PER_HEAD.items():
+        if getattr(call, name) is not None:
+            root["score"][name] = {"role": role, "shape": [a.query_heads]}
     return {ROOT: root}
 
 
@@ -95,5 +103,6 @@ def arrays_of(call: AttentionCall) -> dict[str, np.ndarray]:
         "dropout_multiplier": call.multiplier if call.dropout is not None and call.dropout.probability > 0 else None,
         "grad_output": call.grad_output,
         "sink": call.sink,
+        "slopes": call.slopes,
     }
     return {name: array for name, array in found.items() if array is not None}

@@ -17,7 +17,7 @@ from attnspec.certify.observation import Observation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.pyspec import AttentionCall, Ledger, Visibility
 from attnspec.pyspec import visibility as vis
-from attnspec.pyspec.calls.cut import told_explicitly
+from attnspec.pyspec.calls.cut import with_explicit_mask
 from attnspec.strategies.derived import with_mask
 
 
@@ -139,7 +139,7 @@ def _sentinel(size: float) -> Callable[[AttentionCall], AttentionCall]:
         row = call.visible.any(axis=-1, keepdims=True)
         bias = np.zeros((1, 1, 1, 1)) if call.bias is None else call.bias
         lowered = np.where(call.visible, bias, bias - size)
-        kept = told_explicitly(call).but(dtype="float64", bias=lowered, encoding="additive")
+        kept = with_explicit_mask(call).but(dtype="float64", bias=lowered, encoding="additive")
         return kept.but(visibility=Visibility(np.broadcast_to(row, call.score_shape).copy()))
 
     return penalised

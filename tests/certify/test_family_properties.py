@@ -69,9 +69,9 @@ def test_a_sampled_call_keeps_its_seed_and_the_same_seed_draws_the_same_mask() -
 @pytest.mark.parametrize(
     ("subject", "prop", "words"),
     [
-        ("cosine_without_norm", "cosine-agreement", "cosine without norms: "),
+        ("cosine_without_norm", "cosine-agreement", "got      cosine without norms\n"),
         ("additive_as_a_gemm", "additive-agreement", "additive score replaced by a product of matrices"),
-        ("scale_twice", "scale-gate", "scale applied twice: "),
+        ("scale_twice", "scale-gate", "got      scale applied twice\n"),
         ("fresh_mask_in_backward", "dropout-mask-replayed", "fresh mask in the backward pass"),
     ],
 )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from attnspec.pyspec import AttentionCall, CallError, evaluate
+from attnspec.pyspec import AttentionCall, CallError, evaluate, make_call
 from attnspec.pyspec.calls.call import Axes, Layout
 from attnspec.pyspec.calls.cut import CALL_AXES, take, take_heads
+from attnspec.pyspec.calls.score import Bilinear
 from attnspec.pyspec.domains.float64 import Float64Domain
 from attnspec.strategies import Features, call_at, reduce_call, traits
 
@@ -336,3 +337,33 @@ def test_take_heads_drops_unread_key_heads_and_refuses_to_drop_read_ones() -> No
         take(call, "key_heads", [call.head_map[0]])
     with pytest.raises(ValueError, match="axis = 'colour': expected one of batch"):
         take(call, "colour", [0])
+
+
+def test_score_parameters_are_cut_with_the_call_and_made_simple() -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 2))
+    plain = make_call(*(rng.integers(-3, 4, shape) for shape in shapes), scale=0.5)
+    metric = Bilinear(rng.standard_normal((3, 4, 4)).astype(np.float32).astype(float))
+
+    def fails(c: AttentionCall) -> bool:
+        return isinstance(c.score, Bilinear) and bool(c.score.metric[:, 0].any())
+
+    result = reduce_call(plain.but(score=metric), fails)
+    assert result.axes == Axes(1, 1, 1, 1, 1, 1, 1)
+    assert isinstance(result.score, Bilinear)
+    assert result.score.metric.tolist() == [[[1.0]]]
+    assert not reduce_call(plain.but(score=metric), lambda c: c.axes.keys > 1).score.parameters()
+
+
+def test_taking_heads_takes_their_sinks_slopes_and_parameters() -> None:
+    q, k = np.ones((1, 4, 2, 3)), np.ones((1, 2, 5, 3))
+    slopes = np.array([1.0, 2.0, 3.0, 4.0])
+    part = take(make_call(q, k, k, slopes=slopes, sink=-slopes), "query_heads", [3, 1, 1])
+    assert part.slopes is not None
+    assert part.sink is not None
+    assert (part.slopes.tolist(), part.sink.tolist(), part.head_map) == ([4, 2, 2], [-4, -2, -2], (1, 0, 0))
+    each = Bilinear(np.arange(36.0).reshape(4, 3, 3))
+    narrow = take(take(make_call(q, k, k, score=each), "query_heads", [2]), "key_width", [2, 0])
+    assert narrow.score.parameters()["metric"].tolist() == [[[26.0, 24.0], [20.0, 18.0]]]
+    shared = take(make_call(q, k, k, score=Bilinear(each.metric[:1])), "query_heads", [0, 3])
+    assert shared.score.parameters()["metric"].shape == (1, 3, 3)

@@ -12,6 +12,7 @@ import numpy as np
 from attnspec.certify.evidence.counterexample import CounterExample, Number, Observed, in_words
 from attnspec.certify.evidence.numbers import decimal, hex_word, ratio_text, ulps
 from attnspec.certify.evidence.proofs import ProofRecord
+from attnspec.certify.trials.snippet import allowed
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.features import arrays, stored
@@ -44,7 +45,7 @@ def refutations(records: Sequence[CounterExample], proofs: ProofRecord | None = 
 
 
 def place_of(out: Path) -> str:
-    """What `certify replay` must be told to find the counter-examples of an evidence folder."""
+    """The options with which `certify replay` finds the counter-examples of an evidence folder."""
     return "" if out.resolve().is_relative_to(Path("cert").resolve()) else f" --out {shlex.quote(str(out))}"
 
 
@@ -213,7 +214,8 @@ def observed_lines(seen: Observed, dtype: str) -> Iterator[str]:
     yield f"got      {where} = {_both(seen.observed)}"
     exact = _both(seen.exact_lower) if lower == upper else f"{seen.exact_lower.decimal} … {seen.exact_upper.decimal}"
     yield f"exact    {exact}"
-    yield f"allowed  [{decimal(lower - bound)}, {decimal(upper + bound)}]"
+    ends = allowed((lower, upper), bound, got, not seen.inside)
+    yield f"allowed  [{', '.join(map(decimal, ends))}]"
     distance = max(abs(got - lower), abs(got - upper)) if math.isfinite(got) else math.inf
     fmt = dtype if dtype in FORMATS else "float64"
     count = ulps(fmt, distance, max(abs(lower), abs(upper)))

@@ -27,7 +27,7 @@ class EncodingError(CallError):
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is to be said: visible and a finite bias or None, a dtype, options.
+    """What an encoding must express: a visibility relation, a finite bias or None, a dtype, options.
 
     shape: [B, Hq, Q, K]. stored: the relation as it was given, four axes that broadcast to `shape`; so does bias.
     """

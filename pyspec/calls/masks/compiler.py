@@ -68,8 +68,9 @@ def compile_visibility(
     Where queries sit among the keys: `alignment`, or `cache_offset` (one, or [B]), or explicit positions [N] or
     [B, N]; needed whenever the two lengths differ and a predicate looks at positions.
     key_valid [K] or [B, K] hides keys from every query. query_valid [B, Q] is kept beside the relation.
-    query_segment and key_segment [N] or [B, N]: only equal ones meet. extra: further predicates by name.
-    Raises VisibilityError with the field, the value and the mend.
+    query_segment and key_segment [N] or [B, N]: only equal ones meet. cross_attention: queries and keys are different
+    sequences and share no positions. extra: further predicates by name.
+    Raises VisibilityError with the field, the value and the mend; a part that is none, with the nearest name.
     """
     shape, asked = (batch, query_heads, queries, keys), read_parts(**parts)
     return _conjunction(shape, asked, _places(shape, asked))
