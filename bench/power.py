@@ -32,8 +32,9 @@ CORRECT = ""
 PEERS = "peers"
 ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
 OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
-               "pyspec", "certify/properties", "certify/campaign/budget.py")  # fmt: skip
-MEASURED = ("tests/mutants", "strategies", "pyspec", "certify/properties", "bench/peers")
+               "pyspec", "certify/trials", "certify/properties", "certify/conventions",
+               "certify/campaign/budget.py")  # fmt: skip
+MEASURED = ("tests/mutants", "strategies", "pyspec", "certify/trials", "certify/properties", "bench/peers")
 
 Row = dict[str, Any]
 
@@ -51,13 +52,14 @@ def sources(part: str) -> str:
 
 def judge_ours(name: str, dtype: str, seed: int, most: int | None) -> Row:
     """The first refutation of a bug; for the correct kernel, all refutations."""
-    from tests.mutants.hunt import Bench, check, deck, hunt
+    from attnspec.certify.trials import Held
+    from tests.mutants.hunt import check, deck, hunt
     from tests.mutants.subject import ZooSubject
 
     subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)
     if name == CORRECT:
-        bench = Bench(subject, subject.ledger)
-        alarms = [[c.prop.id, c.index] for c in cards if check(c, bench).status == "refuted"]
+        held = Held(subject, subject.ledger)
+        alarms = [[c.prop.id, c.index] for c in cards if check(c, held).status == "refuted"]
         return {"case": None, "seconds": None, "why": None, "tried": len(cards), "alarms": alarms}
     cards = cards[:most]
     hit = hunt(subject, cards, time.process_time)

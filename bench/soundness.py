@@ -17,11 +17,14 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.progress import track
+
+if TYPE_CHECKING:
+    from attnspec.certify.trials import Held, Outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # bench is not installed
@@ -31,7 +34,7 @@ CHUNK = 50
 AGREEMENT, PROPERTIES = "agreement", "properties"
 MEASURED = ("strategies", "pyspec", "certify")
 
-Judge = Callable[[int], tuple[str, Any]]
+Judge = Callable[[int], "tuple[str, Outcome]"]
 
 
 def run_chunk(
@@ -40,28 +43,28 @@ def run_chunk(
     """Judge calls start..stop of one subject and dtype, by agreement or by the properties in turn."""
     import torch
 
-    from attnspec.certify.properties import Bench
     from attnspec.certify.subjects import load_subject
+    from attnspec.certify.trials import Held
     from bench.checkout import commit
 
     torch.set_num_threads(1)
     subject = load_subject(subject_name)
-    bench = Bench(subject, subject.ledger)
+    held = Held(subject, subject.ledger)
     found: dict[str, Any] = {
         "what": what, "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop,
         "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0,
         "alarms": [], "ratios": [], "commit": commit(*MEASURED),
     }  # fmt: skip
-    judge = (by_properties if what == PROPERTIES else by_agreement)(bench, dtype, seed, profile)
+    judge = (by_properties if what == PROPERTIES else by_agreement)(held, dtype, seed, profile)
     for index in range(start, stop):
         claim, outcome = judge(index)
-        if outcome.skipped is not None:
+        if outcome.skip is not None:
             found["uncovered"] += 1
             continue
         found["calls"] += 1
         found["vacuous"] += len(outcome.vacuous)
-        if outcome.broken is not None:
-            found["alarms"].append([index, f"{claim}: {outcome.broken}"])
+        for failure in outcome.failures:
+            found["alarms"].append([index, f"{claim}: {failure.text}"])
         for judgement in outcome.judgements:
             found["undecided"] += judgement.undecided_count
             found["escalated"] += judgement.escalated_count
@@ -71,29 +74,33 @@ def run_chunk(
     return found
 
 
-def by_agreement(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
+def by_agreement(held: Held, dtype: str, seed: int, profile: str) -> Judge:
     """Every tensor of a call against its exact value."""
-    from attnspec.certify.properties.agree import agree
-
     from attnspec.certify.campaign.parts import features_of
+    from attnspec.certify.trials import Trial, run_trial
     from attnspec.strategies import PROFILES, call_at
 
-    features = features_of(bench.subject.capabilities, dtype)
-    return lambda index: (AGREEMENT, agree(call_at(seed, index, PROFILES[profile], features), bench))
+    features = features_of(held.claims, dtype)
+    return lambda index: (
+        AGREEMENT,
+        run_trial(Trial(call_at(seed, index, PROFILES[profile], features)), held).outcome,
+    )
 
 
-def by_properties(bench: Any, dtype: str, seed: int, profile: str) -> Judge:
+def by_properties(held: Held, dtype: str, seed: int, profile: str) -> Judge:
     """A call to the property whose turn it is."""
     from attnspec.certify.campaign.parts import default_parts
-    from attnspec.certify.properties import Outcome, registered
+    from attnspec.certify.trials import Outcome, check, registered
+    from attnspec.certify.trials.outcome import no_such_call
 
-    claims, call_at = bench.subject.capabilities, default_parts().call_at
-    held = [p for p in registered().values() if p.needs(claims) is None]
+    claims, call_at = held.claims, default_parts().call_at
+    asked = [p for p in registered().values() if p.needs(claims) is None]
 
     def judge(index: int) -> tuple[str, Any]:
-        prop = held[index % len(held)]
+        prop = asked[index % len(asked)]
         call = prop.prepare(call_at(seed, index, profile, claims, dtype, prop.small))
-        return prop.id, Outcome(skipped="not a call of it") if call is None else prop.check(call, bench)
+        outcome = Outcome(skip=no_such_call("")) if call is None else check(prop, call, held).outcome
+        return prop.id, outcome
 
     return judge
 

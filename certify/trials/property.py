@@ -37,7 +37,8 @@ class Property:
     needs: why a subject with these claims cannot be held to it, or None. share: cases of it, relative to others.
     small: draw small shapes, for claims that run a subject several times on one call. resembles: public reports of the
     kind that it would have caught. also: further headline theorems that it or its oracle leans on. diagnose: the named
-    mistakes that a refuted result agrees with. within_claim: the call itself must lie within the subject's claim.
+    mistakes that a refuted result agrees with. keep: which of a softcap, a sink and slopes a call may have; it is
+    asked of the call without the others. within_claim: the call itself must lie within the subject's claim.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Property:
     resembles: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     diagnose: Diagnose | None = None
+    keep: tuple[str, ...] = ()
     within_claim: bool = True
 
 
@@ -71,9 +73,7 @@ def claim(
 ) -> Callable[[Callable[..., Trials]], Callable[..., Trials]]:
     """Register a generator of trials as a property.
 
-    The generator takes the call, or the call and the subject's claims. keep: which of a softcap, a sink and slopes the
-    claim is made beside; it is asked of the call without the others. details: further fields of Property.
-    Raises ValueError where an id is taken, or where neither a theorem nor a basis is named.
+    The generator takes the call, or the call and the subject's claims. details: further fields of Property. Raises ValueError where an id is taken, or where neither a theorem nor a basis is named.
     """
     if id in _REGISTRY:
         raise ValueError(f"property {id!r} is registered twice")
@@ -89,6 +89,7 @@ def claim(
             trials=trials if len(inspect.signature(trials).parameters) == 2 else lambda call, _: trials(call),
             prepare=lambda call: ready(without_modifiers(call, keep)),
             needs=(lambda _: None) if needs is None else needs,
+            keep=keep,
             **details,
         )
         return trials

@@ -28,7 +28,11 @@ def not_claimed(
             yield f"The subject does not claim, and was not held to: {', '.join(lacking)}."
     for reason, count in left_out_as_known(rows).items():
         yield f"Left out of the claim in {count} cases: {reason}."
-    for state, text in (("not_run", "No case could be tested of"), ("not_covered", "Outside the subject's claim:")):
+    for state, text in (
+        ("not_run", "No case could be tested of"),
+        ("undecided", "Not decided by the highest precision:"),
+        ("not_covered", "Outside the subject's claim:"),
+    ):
         names = sorted({row.id for row in rows if row.state == state})
         if names:
             yield f"{text} {', '.join(names)}."

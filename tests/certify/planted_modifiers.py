@@ -36,7 +36,7 @@ PLANTED = (
     PlantedModifier("sink_counted_as_a_value", "sink-agreement", "sink counted as a value"),
     PlantedModifier("sink_gradient_missing", "sink-agreement", "grad_sink is missing"),
     PlantedModifier("sink_gradient_zero", "sink-agreement", "sink gradient missing"),
-    PlantedModifier("sink_ignored", "sink-takes-mass", "the sink takes no mass"),
+    PlantedModifier("sink_ignored", "sink-takes-mass", "sink ignored"),
     PlantedModifier("sink_ignored_on_empty_rows", "sink-empty-row", ""),
 )
 

@@ -79,10 +79,24 @@ def test_a_refutation_outweighs_being_out_of_time(certify: Certify) -> None:
 
 
 def test_claims_that_could_not_be_tested_are_incomplete_never_held(certify: Certify) -> None:
-    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.SKIPPED)))
+    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.VACUOUS)))
     assert result.exit_code == 4, result.output
-    assert "no case could be tested of skipped (float32)" in result.output
-    assert "N skipped (float32)  0 cases" in result.output
+    assert "no case could be tested of vacuous (float32)" in result.output
+    assert "N vacuous (float32)  0 cases" in result.output
+
+
+def test_claims_that_stay_undecided_are_incomplete_never_held(certify: Certify) -> None:
+    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.UNDECIDED)))
+    assert result.exit_code == 4, result.output
+    assert "too many cases that no precision decides of undecided (float32)" in result.output
+    assert "D undecided (float32)  0 cases, 32 undecided" in result.output
+
+
+def test_claims_that_speak_of_no_call_drawn_are_listed_and_stand_in_nobodys_way(certify: Certify) -> None:
+    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.SKIPPED)))
+    assert result.exit_code == 0, result.output
+    assert "C skipped (float32)  0 cases, 32 not of this claim" in result.output
+    assert "1 held, 1 not covered" in result.output
 
 
 def test_claims_outside_the_subjects_own_claim_are_listed_and_not_held(certify: Certify) -> None:

@@ -12,6 +12,7 @@ from attnspec.certify.campaign.parts import default_parts
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.report.explained import explanation
 from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.trials import Trial
 from attnspec.pyspec import AttentionCall, call_to_json, make_call
 from attnspec.pyspec.calls.call import Dropout
 from attnspec.pyspec.oracle.stages import first_leaving
@@ -43,7 +44,7 @@ def call_with_everything(seed: int = 0) -> AttentionCall:
 
 
 def explained(subject: Staged, call: AttentionCall) -> Explanation:
-    one = Asked(call, subject.name, "cpu", False, None, "a call")
+    one = Asked(Trial(call), subject.name, "cpu", False, None, "a call")
     parts = default_parts()
     from dataclasses import replace
 
@@ -81,7 +82,7 @@ def test_contributions_of_a_row_add_up_to_the_exact_output() -> None:
     call = call_with_everything().but(sink=None)
     text = explanation(explained(Staged("values_negated"), call))
     line = next(line for line in text.splitlines() if line.strip().startswith("sum"))
-    judged = next(j for j in explained(Staged("values_negated"), call).judgements if j.tensor == "output")
+    judged = next(j for j in explained(Staged("values_negated"), call).outcome.judgements if j.tensor == "output")
     assert float(line.split()[-1]) == pytest.approx(judged.exact[0], rel=1e-6)
 
 
@@ -91,7 +92,7 @@ def test_rows_and_columns_of_every_tensor_are_told(tensor: str) -> None:
 
     call = call_with_everything()
     found = explained(Staged(), call)
-    judged = next(j for j in found.judgements if j.tensor == tensor)
+    judged = next(j for j in found.outcome.judgements if j.tensor == tensor)
     lines = list(row_lines(call, judged))
     assert lines[0].startswith(("row", "column"))
     if tensor != "grad_sink":
@@ -116,7 +117,7 @@ def test_an_unclaimed_call_is_skipped(tmp_path: Path) -> None:
         asked(str(file), None, None, ())
     pytest.importorskip("torch")
     found = explain(asked(str(file), "torch-sdpa:math", None, ()), default_parts())
-    assert found.skip is not None
+    assert found.outcome.skip is not None
     assert "nothing could be tested" in explanation(found)
 
 

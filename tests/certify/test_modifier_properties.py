@@ -10,6 +10,7 @@ import pytest
 
 from attnspec.certify.campaign.parts import features_of
 from attnspec.certify.claims import Skip
+from attnspec.certify.conventions.program import file_of
 from attnspec.certify.properties.modifier_models import Way, modelled
 from attnspec.certify.subject import Subject, uncovered
 from attnspec.certify.subjects import load_subject
@@ -17,6 +18,7 @@ from attnspec.certify.subjects.functional import FunctionSubject
 from attnspec.certify.trials import Held, check, registered
 from attnspec.certify.trials.run import natural_size
 from attnspec.pyspec import AttentionCall, Oracle
+from attnspec.pyspec.calls.features import MODIFIERS
 from attnspec.strategies import PROFILES, Features, call_at, reduce_call, small
 from tests.certify.command import refuted
 from tests.certify.drawn import cases
@@ -25,7 +27,7 @@ from tests.certify.planted_modifiers import PLANTED, Modified, PlantedModifier, 
 ROOT = Path(__file__).parents[2]
 CASES, HELD = 60, 12
 NAMES = tuple(dict.fromkeys(bug.refuted_by for bug in PLANTED))
-KEPT = tuple(p.id for p in registered().values() if p.modifiers and p.id not in NAMES)
+KEPT = tuple(p.id for p in registered().values() if p.keep and p.id not in NAMES)
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: f"{bug.name}-{bug.refuted_by}")
@@ -54,10 +56,11 @@ def test_right_subjects_hold(name: str, subject: Subject, dtype: str) -> None:
 @pytest.mark.parametrize("name", KEPT)
 def test_properties_that_keep_modifiers_hold_with_them(name: str) -> None:
     prop, seen = registered()[name], 0
-    held = Held(right, right.ledger)
+    subject = right if prop.needs(right.capabilities) is None else load_subject("numpy-reference")
+    held = Held(subject, subject.ledger)
     for index in range(300):
-        call = call_at(9, index, small(PROFILES["smoke"]), features_of(right.capabilities, "float32"))
-        if call.softcap is None and call.sink is None:
+        call = call_at(9, index, small(PROFILES["smoke"]), features_of(subject.capabilities, "float32"))
+        if all(getattr(call, n) is None for n in prop.keep):
             continue
         prepared = prop.prepare(call)
         if prepared is None or (prop.id == "poison-isolated"):
@@ -71,14 +74,14 @@ def test_properties_that_keep_modifiers_hold_with_them(name: str) -> None:
 
 
 def test_properties_that_say_nothing_of_modifiers_are_asked_without_them() -> None:
-    features = Features(softcap=True, sink=True)
+    features = Features(softcap=True, sink=True, slopes=True)
     calls = [call_at(1, i, small(PROFILES["smoke"]), features) for i in range(60)]
-    calls = [c for c in calls if c.softcap is not None or c.sink is not None]
+    calls = [c for c in calls if any(getattr(c, n) is not None for n in MODIFIERS)]
     for prop in registered().values():
-        if not prop.modifiers:
-            for call in calls[:4]:
-                prepared = prop.prepare(call)
-                assert prepared is None or (prepared.softcap is None and prepared.sink is None), prop.id
+        others = [n for n in MODIFIERS if n not in prop.keep]
+        for call in calls[:4]:
+            prepared = prop.prepare(call)
+            assert prepared is None or all(getattr(prepared, n) is None for n in others), prop.id
 
 
 def test_calls_of_subjects_without_modifiers_are_the_same_as_ever() -> None:
@@ -184,15 +187,17 @@ def test_a_function_that_takes_them_by_name_is_given_them(name: str) -> None:
     assert not [o.text or o.worst for o in outcomes if o.refuted]
 
 
-def test_a_snippet_of_a_function_passes_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_of_a_function_passes_them() -> None:
     pytest.importorskip("torch")
     subject = FunctionSubject(function, "tests.certify.test_modifier_properties:function")
     call = next(iter(drawn_with_both()))
-    program = subject.snippet(call)
-    exec(compile(program, "snippet", "exec"), {})
+    program, names = file_of({"run": subject.program(call)}), {}
+    exec(compile(program, "program", "exec"), names)
     assert "softcap=" in program
     assert "sink.grad" in program
-    assert capsys.readouterr().out
+    returned, seen = names["run"](), subject.run(call).tensors
+    assert np.array_equal(returned["output"].double().numpy(), seen["output"])
+    assert np.array_equal(returned["grad_sink"].double().numpy(), seen["grad_sink"])
 
 
 def drawn_with_both():

@@ -11,7 +11,7 @@ from attnspec.certify.evidence.counterexample import CounterExample
 from attnspec.certify.evidence.report.text import refutation
 
 _ERRORS = {"own_fault", "not_reproducible", "unfinished"}
-_SKIPPED = {"not_covered", "not_run", "waived"}
+_SKIPPED = {"not_covered", "not_run", "undecided", "waived"}
 
 # XML 1.0 has no way to write most control characters.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

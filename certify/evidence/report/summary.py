@@ -18,6 +18,7 @@ STYLES = {
     "waived": "yellow",
     "not_covered": "dim",
     "not_run": "yellow",
+    "undecided": "yellow",
     "unfinished": "yellow",
     "not_reproducible": "bold yellow",
     "own_fault": "bold magenta",
