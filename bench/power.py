@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,33 @@ def within(row: Row, most: int | None) -> bool:
     return row.get("most") == most if case is None else most is None or case <= most
 
 
+@dataclass(frozen=True)
+class Options:
+    """The options of the command line, as `--help` explains them."""
+
+    seeds: int
+    jobs: int
+    dtypes: tuple[str, ...]
+    pattern: str
+    most: int | None
+    quick: bool
+    state: Path | None
+    who: str
+    as_is: bool
+    write: bool
+
+    @property
+    def limit(self) -> int | None:
+        """How many cases of ours a bug is tried on; None for the whole profile."""
+        return QUICK if self.quick else self.most
+
+    @property
+    def parts(self) -> list[str]:
+        """The peers, and each seed of ours."""
+        every = [PEERS, *(f"seed {n}" for n in range(1 if self.quick else self.seeds))]
+        return [p for p in every if self.who == "all" or (p == PEERS) == (self.who == "peers")]
+
+
 @click.command(help=__doc__)
 @click.option("--seeds", default=3, show_default=True, help="Seeds of our suite.")
 @click.option("--jobs", default=2, show_default=True)
@@ -180,41 +208,30 @@ def within(row: Row, most: int | None) -> bool:
 @click.option("--who", type=click.Choice(["all", "ours", "peers"]), default="all", help="Whose rows to run.")
 @click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
 @click.option("--write", is_flag=True, help="Write docs/POWER.md and docs/power.svg.")
-def main(
-    seeds: int,
-    jobs: int,
-    dtypes: tuple[str, ...],
-    pattern: str,
-    most: int | None,
-    quick: bool,
-    state: Path | None,
-    who: str,
-    as_is: bool,
-    write: bool,
-) -> None:
-    from bench.power_report import show, write_docs
+def main(**options: Any) -> None:
+    from bench.power_report import write_docs
+    from bench.power_score import show
     from tests.mutants.catalogue import live
 
-    most = QUICK if quick else most
-    known, start = known_rows(state, most, as_is), time.perf_counter()
-    parts = [PEERS, *(f"seed {n}" for n in range(1 if quick else seeds))]
-    parts = [p for p in parts if who == "all" or (p == PEERS) == (who == "peers")]
-    rows = [r for r in known if r["dtype"] in dtypes and r["part"] in parts] if as_is else []
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
+    asked = Options(**options)
+    most, pattern = asked.limit, asked.pattern
+    known, start = known_rows(asked.state, most, asked.as_is), time.perf_counter()
+    rows = [r for r in known if r["dtype"] in asked.dtypes and r["part"] in asked.parts] if asked.as_is else []
+    with ProcessPoolExecutor(asked.jobs, max_tasks_per_child=1) as pool:
         shards = [
             pool.submit(
                 run_shard, dtype, part,
                 [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, pattern)],
-                most, str(state) if state else None, known,
+                most, str(asked.state) if asked.state else None, known,
             )
-            for part in ([] if as_is else parts)
-            for dtype in dtypes
+            for part in ([] if asked.as_is else asked.parts)
+            for dtype in asked.dtypes
         ]  # fmt: skip
         for shard in as_completed(shards):
             rows += shard.result()
     rows = [r for r in rows if not r["mutant"] or fnmatch.fnmatch(r["mutant"], pattern)]
     alarms = show(rows)
-    if write:
+    if asked.write:
         write_docs(rows, ROOT / "docs", time.perf_counter() - start, sys.argv[1:])
     sys.exit(1 if alarms else 0)
 

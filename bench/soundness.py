@@ -16,8 +16,9 @@ import json
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -37,10 +38,20 @@ MEASURED = ("strategies", "pyspec", "certify")
 Judge = Callable[[int], "tuple[str, Outcome]"]
 
 
-def run_chunk(
-    what: str, subject_name: str, dtype: str, seed: int, start: int, stop: int, profile: str
-) -> dict[str, Any]:
-    """Judge calls start..stop of one subject and dtype, by agreement or by the properties in turn."""
+class Chunk(NamedTuple):
+    """Calls start..stop of one subject and dtype, judged by agreement or by the properties in turn."""
+
+    what: str
+    subject: str
+    dtype: str
+    seed: int
+    start: int
+    stop: int
+    profile: str
+
+
+def run_chunk(chunk: Chunk) -> dict[str, Any]:
+    """What the chunk comes to, as the line that --state keeps."""
     import torch
 
     from attnspec.certify.subjects import load_subject
@@ -48,15 +59,14 @@ def run_chunk(
     from bench.checkout import commit
 
     torch.set_num_threads(1)
-    subject = load_subject(subject_name)
+    subject = load_subject(chunk.subject)
     held = Held(subject, subject.ledger)
     found: dict[str, Any] = {
-        "what": what, "subject": subject_name, "dtype": dtype, "seed": seed, "start": start, "stop": stop,
-        "profile": profile, "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0,
+        **chunk._asdict(), "calls": 0, "uncovered": 0, "vacuous": 0, "undecided": 0, "escalated": 0,
         "alarms": [], "ratios": [], "commit": commit(*MEASURED),
     }  # fmt: skip
-    judge = (by_properties if what == PROPERTIES else by_agreement)(held, dtype, seed, profile)
-    for index in range(start, stop):
+    judge = (by_properties if chunk.what == PROPERTIES else by_agreement)(held, chunk)
+    for index in range(chunk.start, chunk.stop):
         claim, outcome = judge(index)
         if outcome.skip is not None:
             found["uncovered"] += 1
@@ -74,20 +84,20 @@ def run_chunk(
     return found
 
 
-def by_agreement(held: Held, dtype: str, seed: int, profile: str) -> Judge:
+def by_agreement(held: Held, chunk: Chunk) -> Judge:
     """Every tensor of a call against its exact value."""
     from attnspec.certify.campaign.parts import features_of
     from attnspec.certify.trials import Trial, run_trial
     from attnspec.strategies import PROFILES, call_at
 
-    features = features_of(held.claims, dtype)
+    features = features_of(held.claims, chunk.dtype)
     return lambda index: (
         AGREEMENT,
-        run_trial(Trial(call_at(seed, index, PROFILES[profile], features)), held).outcome,
+        run_trial(Trial(call_at(chunk.seed, index, PROFILES[chunk.profile], features)), held).outcome,
     )
 
 
-def by_properties(held: Held, dtype: str, seed: int, profile: str) -> Judge:
+def by_properties(held: Held, chunk: Chunk) -> Judge:
     """A call to the property whose turn it is."""
     from attnspec.certify.campaign.parts import default_parts
     from attnspec.certify.trials import Outcome, check, registered
@@ -98,7 +108,7 @@ def by_properties(held: Held, dtype: str, seed: int, profile: str) -> Judge:
 
     def judge(index: int) -> tuple[str, Any]:
         prop = asked[index % len(asked)]
-        call = prop.prepare(call_at(seed, index, profile, claims, dtype, prop.small))
+        call = prop.prepare(call_at(chunk.seed, index, chunk.profile, claims, chunk.dtype, prop.small))
         outcome = Outcome(skip=no_such_call("")) if call is None else check(prop, call, held).outcome
         return prop.id, outcome
 
@@ -118,6 +128,33 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
+@dataclass(frozen=True)
+class Options:
+    """The options of the command line, as `--help` explains them."""
+
+    calls: int
+    seed: int
+    jobs: int
+    profile: str
+    state: Path | None
+    properties: bool
+    as_is: bool
+    write: bool
+    subjects: tuple[str, ...]
+    dtypes: tuple[str, ...]
+
+    def chunks(self) -> list[Chunk]:
+        """The calls, shared out evenly over subjects and dtypes."""
+        each = -(-self.calls // (len(self.subjects) * len(self.dtypes)))
+        what = PROPERTIES if self.properties else AGREEMENT
+        return [
+            Chunk(what, subject, dtype, self.seed, start, min(start + CHUNK, each), self.profile)
+            for start in range(0, each, CHUNK)
+            for subject in self.subjects
+            for dtype in self.dtypes
+        ]
+
+
 @click.command(help=__doc__)
 @click.option("--calls", default=20000, show_default=True)
 @click.option("--seed", default=0, show_default=True)
@@ -129,40 +166,21 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
 @click.option("--write", is_flag=True, help="Write docs/SOUNDNESS.md.")
 @click.option("--subject", "subjects", multiple=True, default=SUBJECTS)
 @click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
-def main(
-    calls: int,
-    seed: int,
-    jobs: int,
-    profile: str,
-    state: Path | None,
-    properties: bool,
-    as_is: bool,
-    write: bool,
-    subjects: tuple[str, ...],
-    dtypes: tuple[str, ...],
-) -> None:
+def main(**options: Any) -> None:
     from bench.soundness_report import show, write_page
 
-    what = PROPERTIES if properties else AGREEMENT
-    each = -(-calls // (len(subjects) * len(dtypes)))
-    wanted = [
-        (what, subject, dtype, seed, start, min(start + CHUNK, each), profile)
-        for start in range(0, each, CHUNK)
-        for subject in subjects
-        for dtype in dtypes
-    ]
-    key = ("what", "subject", "dtype", "seed", "start", "stop", "profile")
-    done = {tuple(row[k] for k in key): row for row in known_chunks(state)}
-    wanted = [] if as_is else wanted
-    results = list(done.values()) if as_is else [done[w] for w in wanted if w in done]
-    with ProcessPoolExecutor(jobs) as pool:
-        futures = [pool.submit(run_chunk, *w) for w in wanted if w not in done]
+    asked = Options(**options)
+    done = {Chunk(*(row[name] for name in Chunk._fields)): row for row in known_chunks(asked.state)}
+    wanted = [] if asked.as_is else asked.chunks()
+    results = list(done.values()) if asked.as_is else [done[chunk] for chunk in wanted if chunk in done]
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        futures = [pool.submit(run_chunk, chunk) for chunk in wanted if chunk not in done]
         for future in track(as_completed(futures), "judging", total=len(futures), console=Console(stderr=True)):
             results.append(future.result())
-            if state is not None:
-                with state.open("a") as file:
+            if asked.state is not None:
+                with asked.state.open("a") as file:
                     file.write(json.dumps(results[-1]) + "\n")
-    if write:
+    if asked.write:
         write_page(results, ROOT / "docs" / "SOUNDNESS.md")
     sys.exit(1 if show(results) else 0)
 
