@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+# A kernel that stands for another one takes that one's arguments, however many.
+KERNELS = ("tests/conventions/kernels.py", "tests/mutants/kernel/")
 ROOMS = ("pyspec", "strategies", "certify", "tests", "bench", "tools")
 FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
 
@@ -18,6 +20,8 @@ def test_no_file_is_longer_than_330_lines() -> None:
 def test_no_function_takes_more_than_eight_arguments() -> None:
     found = {}
     for file in FILES:
+        if str(file.relative_to(ROOT)).startswith(KERNELS):
+            continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 a = node.args

@@ -1,6 +1,7 @@
-"""pyspec's exact domain equals what Lean computed, number for number: no tolerance anywhere.
+"""Whole attention: pyspec's exact domain equals what Lean computed, number for number, with no tolerance anywhere.
 
-If the Python mirror left out or moved any operator, some rational here would differ.
+Forward, derivative and backward, with sinks, slopes, grouped heads and packed rows. If the Python mirror left out or
+moved any operator, some rational here would differ.
 """
 
 from __future__ import annotations
@@ -10,99 +11,24 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
-from flint import fmpq
 
-from attnspec.pyspec import alibi, attention, dropout, dual, heads, online, scale, sink, visibility
+from attnspec.pyspec import alibi, attention, dual, heads, sink
 from attnspec.pyspec.attention import Inputs, Params
 from attnspec.pyspec.calls.call import Dropout, make_call
-from attnspec.pyspec.domains.exact import ExactDomain, pade_exp, pade_tanh
 from attnspec.pyspec.evaluate import evaluate, lift_call
-from tests.agreement.vector_files import cases, mask, numbers
-from tools.lean import vectors
-
-EXACT = ExactDomain()
-INPUTS = ("query", "key", "value", "bias")
-
-
-def rational(x: str) -> fmpq:
-    return EXACT.number(Fraction(x))
-
-
-def lifted(nested: Any, shape: tuple[int, ...]) -> np.ndarray:
-    return EXACT.lift_fractions(numbers(nested, shape))
-
-
-def same(got: np.ndarray, expected: Any) -> None:
-    """Equality of every number, with the first difference named."""
-    fractions = EXACT.lower(np.asarray(got, dtype=object))
-    wanted = numbers(expected, fractions.shape)
-    for where in np.ndindex(fractions.shape):
-        assert fractions[where] == wanted[where], f"{where}: pyspec {fractions[where]}, Lean {wanted[where]}"
-
-
-def shapes(sizes: dict[str, int], query_heads: int = 1, key_heads: int = 1) -> dict[str, tuple[int, ...]]:
-    q, k, d, dv = (sizes[name] for name in ("nQ", "nK", "d", "dv"))
-    return {
-        "query": (1, query_heads, q, d),
-        "key": (1, key_heads, k, d),
-        "value": (1, key_heads, k, dv),
-        "bias": (1, query_heads, q, k),
-        "pair": (1, query_heads, q, k),
-        "output": (1, query_heads, q, dv),
-    }
-
-
-def inputs(record: dict[str, Any], shape: dict[str, tuple[int, ...]]) -> Inputs[np.ndarray]:
-    return Inputs(**{name: lifted(record[name], shape[name]) for name in INPUTS})
-
-
-def params(case: dict[str, Any], shape: tuple[int, ...]) -> Params[np.ndarray]:
-    multiplier = lifted(case["multiplier"], shape) if "multiplier" in case else None
-    softcap = float(Fraction(case["softcap"])) if "softcap" in case else None
-    return Params(float(Fraction(case["scale"])), mask(case["visible"], shape), multiplier, softcap)
-
-
-def same_gradient(got: Inputs[np.ndarray], expected: dict[str, Any]) -> None:
-    for name in INPUTS:
-        same(getattr(got, name), expected[name])
-
-
-def build(record: dict[str, Any], queries: int, keys: int) -> np.ndarray:
-    """The mask that pyspec makes of a constructor and its arguments."""
-    kind = record["kind"]
-    if kind == "full":
-        return visibility.full(queries, keys)
-    if kind == "empty":
-        return visibility.empty(queries, keys)
-    if kind == "causal":
-        return visibility.causal(queries, keys, record["offset"])
-    if kind == "upperLeft":
-        return visibility.upper_left(queries, keys)
-    if kind == "lowerRight":
-        return visibility.lower_right(queries, keys)
-    if kind == "window":
-        return visibility.window(queries, keys, record["left"], record["right"], record["offset"])
-    if kind == "prefix":
-        return visibility.prefix(queries, keys, record["length"], record["offset"])
-    if kind == "keyPadding":
-        return visibility.key_padding(queries, np.array(record["valid"], dtype=bool))
-    if kind == "segments":
-        return visibility.segments(np.array(record["query_segment"], int), np.array(record["key_segment"], int))
-    if kind == "compose":
-        return visibility.compose(*(build(part, queries, keys) for part in record["parts"]))
-    raise AssertionError(f"a constructor that this test does not know: {kind}")
-
-
-def parametrize(*names: str, built: bool = False) -> pytest.MarkDecorator:
-    """One test a case; with `built`, only the cases whose mask follows a rule."""
-    name = "-".join(names)
-    loaded = [c for n in names for c in cases(n) if not built or c["visibility"]["kind"] != "table"]
-    return pytest.mark.parametrize("case", loaded, ids=[f"{i}-{c.get('note', name)}" for i, c in enumerate(loaded)])
-
-
-def test_vectors_belong_to_these_sources() -> None:
-    assert vectors.stale(vectors.ROOT) == []
+from tests.agreement.exact import (
+    EXACT,
+    INPUTS,
+    build,
+    inputs,
+    lifted,
+    parametrize,
+    params,
+    same,
+    same_gradient,
+    shapes,
+)
+from tests.agreement.vector_files import mask, numbers
 
 
 @parametrize("attention", "softcap")
@@ -206,12 +132,6 @@ def test_alibi(case: dict[str, Any]) -> None:
     same(alibi.slope_gradient(EXACT, gradient.bias, away, batch=1), [case["slope_gradient"]])
 
 
-@parametrize("visibility")
-def test_visibility(case: dict[str, Any]) -> None:
-    queries, keys = case["nQ"], case["nK"]
-    assert build(case["visibility"], queries, keys).tolist() == mask(case["visible"], (queries, keys)).tolist()
-
-
 @parametrize("heads")
 def test_heads(case: dict[str, Any]) -> None:
     query_heads, key_heads, head_map = case["query_heads"], case["key_heads"], tuple(case["head_map"])
@@ -234,41 +154,6 @@ def test_heads(case: dict[str, Any]) -> None:
         return heads.group_sum(EXACT, f"grad_{name}", head_map, key_heads, grad, zero)
 
     same_gradient(Inputs(g.query, shared("key", g.key), shared("value", g.value), g.bias), case["gradient"])
-
-
-def test_equal_groups() -> None:
-    """The equal groups among the cases are those of `grouped`."""
-    checked = 0
-    for case in cases("heads"):
-        if case["note"].split()[0] in ("one", "two") or case["note"] == "a head of its own each":
-            assert heads.grouped(case["query_heads"], case["key_heads"]) == tuple(case["head_map"])
-            checked += 1
-    assert checked == 4
-
-
-def same_acc(got: online.Acc, expected: dict[str, Any]) -> None:
-    same(np.array([got.shift, got.mass], dtype=object), [expected["shift"], expected["mass"]])
-    same(got.out, expected["out"])
-
-
-@parametrize("online")
-def test_online(case: dict[str, Any]) -> None:
-    keys = len(case["scores"])
-    scores = lifted(case["scores"], (keys,))
-    value = lifted(case["value"], (keys, len(case["output"])))
-    parts = [
-        online.block(EXACT, rational(b["shift"]), mask(b["visible"], (keys,)), scores, value) for b in case["blocks"]
-    ]
-    for part, record in zip(parts, case["blocks"], strict=True):
-        same_acc(part, record["acc"])
-    total = parts[0]
-    for part in parts[1:]:
-        total = online.merge(EXACT, part.shift, total, part)
-    same_acc(total, case["merged"])
-    same(online.finish(EXACT, total), case["output"])
-    if len(parts) > 1:
-        pair = online.merge(EXACT, rational(case["merged_pair_shift"]), parts[0], parts[1])
-        same_acc(pair, case["merged_pair"])
 
 
 @parametrize("packing")
@@ -294,44 +179,3 @@ def test_packing(case: dict[str, Any]) -> None:
         same(g.key, case["gradient"]["key"][columns])
         same(g.value, case["gradient"]["value"][columns])
         same(g.bias, [row[columns] for row in case["gradient"]["bias"][rows]])
-
-
-@parametrize("dropout")
-def test_dropout(case: dict[str, Any]) -> None:
-    got = dropout.multiplier(np.array(case["keep"], dtype=bool), float(Fraction(case["probability"])))
-    same(EXACT.lift(got), case["multiplier"])
-
-
-@parametrize("scale")
-def test_scale(case: dict[str, Any]) -> None:
-    left, right = rational(case["left"]), rational(case["right"])
-    query = lifted(case["query"], (2, 2))
-    key = lifted(case["key"], (3, 2))
-    same(scale.on_scores(left * right, query, key), case["on_scores"])
-    same(scale.on_query(left * right, query, key), case["on_query"])
-    same(scale.on_key(left * right, query, key), case["on_key"])
-    same(scale.split(left, right, query, key), case["split"])
-
-
-@parametrize("dual")
-def test_dual(case: dict[str, Any]) -> None:
-    x, y = (dual.Dual(rational(case[n]["re"]), rational(case[n]["eps"])) for n in ("x", "y"))
-
-    def equal(got: dual.Dual, name: str) -> None:
-        same(np.array([got.re, got.eps], dtype=object), [case[name]["re"], case[name]["eps"]])
-
-    equal(x + y, "add")
-    equal(x - y, "sub")
-    equal(x * y, "mul")
-    equal(dual.DualDomain(EXACT).exp(x), "exp")
-    if x.re != 0:
-        equal(dual.Dual.of(fmpq(1)) / x, "inv")
-    else:
-        # Lean's inverse of zero is zero; pyspec never divides by it (an empty row is told apart before).
-        assert case["inv"] == {"re": "0", "eps": "0"}
-
-
-@parametrize("exp")
-def test_exp(case: dict[str, Any]) -> None:
-    assert pade_exp(Fraction(case["x"])) == Fraction(case["exp"])
-    assert pade_tanh(Fraction(case["x"])) == Fraction(case["tanh"])
