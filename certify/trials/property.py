@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attnspec.certify.claims import Capabilities, Skip
+from attnspec.certify.errors import UsageError
 from attnspec.certify.trials.order import in_order
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall
@@ -111,7 +112,13 @@ def without_modifiers(call: AttentionCall, keep: tuple[str, ...] = ()) -> Attent
 def _loaded() -> None:
     import_module("attnspec.certify.properties")
     for entry in entry_points(group=ENTRY_POINTS):
-        entry.load()
+        try:
+            entry.load()
+        except Exception as error:
+            raise UsageError(
+                f"properties {entry.name!r} of an installed package: importing {entry.value!r} failed with "
+                f"{type(error).__name__}: {error}; mend or remove the package that brings them"
+            ) from error
 
 
 def registered() -> dict[str, Property]:
