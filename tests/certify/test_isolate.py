@@ -54,7 +54,8 @@ def test_it_is_the_subject_inside_in_another_process() -> None:
         assert subject.capabilities.devices == ("cpu",)
         assert subject.ledger("float32").name == "float64-inside"
         program = subject.program(call_of(1), {"key": np.full((1, 1, 3, 1), np.nan)})
-        assert "Foreign('nothing').run(call, raw)" in program.source()
+        assert "subject = Foreign('nothing')\n" in program.source()
+        assert "seen = subject.run(call, raw)\n" in program.source()
         seen = subject.run(call_of(2))
         assert seen.error is None
         np.testing.assert_array_equal(seen.tensors["output"], np.ones((1, 1, 2, 1)))

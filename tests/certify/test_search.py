@@ -15,7 +15,7 @@ from attnspec.certify.evidence.certificate import PropertyRecord, left_out_as_kn
 from attnspec.certify.observation import Observation
 from attnspec.certify.subject import KnownDivergence
 from attnspec.certify.trials import Checked, Failure, Held, Outcome, Property, Trial, check
-from attnspec.certify.trials.expectations import Refused
+from attnspec.certify.trials.contracts import Refused
 from attnspec.pyspec import AttentionCall
 from attnspec.strategies import reduce_call
 from tests.certify import fakes
