@@ -172,7 +172,7 @@ def within(row: Row, most: int | None) -> bool:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line, as `--help` explains them."""
+    """What the command line asks for."""
 
     seeds: int
     jobs: int
@@ -187,14 +187,13 @@ class Options:
 
     @property
     def limit(self) -> int | None:
-        """How many cases of ours a bug is tried on; None for the whole profile."""
+        """Cases of ours for each bug; None: the whole profile."""
         return QUICK if self.quick else self.most
 
-    @property
     def parts(self) -> list[str]:
-        """The peers, and each seed of ours."""
-        every = [PEERS, *(f"seed {n}" for n in range(1 if self.quick else self.seeds))]
-        return [p for p in every if self.who == "all" or (p == PEERS) == (self.who == "peers")]
+        """Whose rows are run: the peers' and those of our suite by seed."""
+        parts = [PEERS, *(f"seed {n}" for n in range(1 if self.quick else self.seeds))]
+        return [p for p in parts if self.who == "all" or (p == PEERS) == (self.who == "peers")]
 
 
 @click.command(help=__doc__)
@@ -208,28 +207,27 @@ class Options:
 @click.option("--who", type=click.Choice(["all", "ours", "peers"]), default="all", help="Whose rows to run.")
 @click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
 @click.option("--write", is_flag=True, help="Write docs/POWER.md and docs/power.svg.")
-def main(**options: Any) -> None:
+def main(**given: Any) -> None:
     from bench.power_report import write_docs
     from bench.power_score import show
     from tests.mutants.catalogue import live
 
-    asked = Options(**options)
-    most, pattern = asked.limit, asked.pattern
-    known, start = known_rows(asked.state, most, asked.as_is), time.perf_counter()
-    rows = [r for r in known if r["dtype"] in asked.dtypes and r["part"] in asked.parts] if asked.as_is else []
+    asked = Options(**given)
+    known, start, parts = known_rows(asked.state, asked.limit, asked.as_is), time.perf_counter(), asked.parts()
+    rows = [r for r in known if r["dtype"] in asked.dtypes and r["part"] in parts] if asked.as_is else []
     with ProcessPoolExecutor(asked.jobs, max_tasks_per_child=1) as pool:
         shards = [
             pool.submit(
                 run_shard, dtype, part,
-                [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, pattern)],
-                most, str(asked.state) if asked.state else None, known,
+                [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, asked.pattern)],
+                asked.limit, str(asked.state) if asked.state else None, known,
             )
-            for part in ([] if asked.as_is else asked.parts)
+            for part in ([] if asked.as_is else parts)
             for dtype in asked.dtypes
         ]  # fmt: skip
         for shard in as_completed(shards):
             rows += shard.result()
-    rows = [r for r in rows if not r["mutant"] or fnmatch.fnmatch(r["mutant"], pattern)]
+    rows = [r for r in rows if not r["mutant"] or fnmatch.fnmatch(r["mutant"], asked.pattern)]
     alarms = show(rows)
     if asked.write:
         write_docs(rows, ROOT / "docs", time.perf_counter() - start, sys.argv[1:])

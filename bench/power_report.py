@@ -185,11 +185,7 @@ def killers(rows: list[Row], name: str) -> str:
 
 def able(rows: list[Row], name: str) -> str:
     """How many peers could have expressed the bug in some storage type."""
-    rules = [
-        rule
-        for rule in titles()
-        if rule != OURS and any(applies(seen_by(rows, rule, dtype, name)) for dtype in dtypes_of(rows))
-    ]
+    rules = [r for r in titles() if r != OURS and any(applies(seen_by(rows, r, d, name)) for d in dtypes_of(rows))]
     return f"{len(rules)} of {len(titles()) - 1}"
 
 

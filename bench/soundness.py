@@ -130,7 +130,7 @@ def known_chunks(state: Path | None) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command line, as `--help` explains them."""
+    """What the command line asks for."""
 
     calls: int
     seed: int
@@ -166,10 +166,10 @@ class Options:
 @click.option("--write", is_flag=True, help="Write docs/SOUNDNESS.md.")
 @click.option("--subject", "subjects", multiple=True, default=SUBJECTS)
 @click.option("--dtype", "dtypes", multiple=True, default=DTYPES)
-def main(**options: Any) -> None:
+def main(**given: Any) -> None:
     from bench.soundness_report import show, write_page
 
-    asked = Options(**options)
+    asked = Options(**given)
     done = {Chunk(*(row[name] for name in Chunk._fields)): row for row in known_chunks(asked.state)}
     wanted = [] if asked.as_is else asked.chunks()
     results = list(done.values()) if asked.as_is else [done[chunk] for chunk in wanted if chunk in done]

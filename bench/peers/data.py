@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,56 +26,56 @@ def uniform(shape: tuple[int, ...], source: torch.Generator) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Operands:
-    """What a case asks of its operands beside their shape; the defaults are a call without any extras.
+class Draw:
+    """How operands are filled: from a seed, rounded to a type.
 
-    value_width: another one than the key's. heads_last: memory in [B,S,H,D] order, seen as [B,H,S,D]. dropout: rate of
-    a realised multiplier. grad_fill: another distribution for the output gradient. wants: inputs that need gradients.
+    heads_last: memory in [B,S,H,D] order, seen as [B,H,S,D]. grad_fill: how the output gradient is, if otherwise.
     """
 
-    value_width: int | None = None
+    seed: int
+    dtype: torch.dtype
+    fill: Fill
     heads_last: bool = False
-    dropout: float = 0.0
     grad_fill: Fill | None = None
-    wants: tuple[str, ...] = QKV
-    mask: Tensor | None = None
-    bias: Tensor | None = None
 
+    def call(
+        self,
+        shape: tuple[int, tuple[int, int], int, int, int],
+        *,
+        value_width: int | None = None,
+        dropout: float = 0.0,
+        wants: tuple[str, ...] = QKV,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        **options: Any,
+    ) -> ZooCall:
+        """A call of (batch, (query heads, key heads), queries, keys, width).
 
-NAMES = frozenset(field.name for field in fields(Operands))
+        dropout: rate of a realised multiplier, drawn here. options: further keyword arguments of the kernel.
+        """
+        batch, (heads, kv_heads), queries, keys, width = shape
+        source = torch.Generator().manual_seed(self.seed)
 
+        def drawn(how: Fill, *axes: int) -> Tensor:
+            x = how(axes, source).to(self.dtype)
+            return x.transpose(1, 2).contiguous().transpose(1, 2) if self.heads_last else x
 
-def call_of(
-    seed: int, dtype: torch.dtype, fill: Fill, shape: tuple[int, tuple[int, int], int, int, int], **asked: Any
-) -> ZooCall:
-    """A call of (batch, (query heads, key heads), queries, keys, width), rounded to dtype.
-
-    asked: fields of `Operands`; every other name is an option of the kernel.
-    """
-    of = Operands(**{name: asked.pop(name) for name in NAMES & asked.keys()})
-    batch, (heads, kv_heads), queries, keys, width = shape
-    source = torch.Generator().manual_seed(seed)
-
-    def drawn(how: Fill, *axes: int) -> Tensor:
-        x = how(axes, source).to(dtype)
-        return x.transpose(1, 2).contiguous().transpose(1, 2) if of.heads_last else x
-
-    dv = width if of.value_width is None else of.value_width
-    multiplier = None
-    if of.dropout:
-        keep = torch.rand((batch, heads, queries, keys), generator=source) >= of.dropout
-        multiplier = keep / (1.0 - of.dropout)
-    return ZooCall(
-        query=drawn(fill, batch, heads, queries, width),
-        key=drawn(fill, batch, kv_heads, keys, width),
-        value=drawn(fill, batch, kv_heads, keys, dv),
-        grad=drawn(of.grad_fill or fill, batch, heads, queries, dv),
-        attn_mask=of.mask if of.mask is None or of.mask.dtype == torch.bool else of.mask.to(dtype),
-        bias=None if of.bias is None else of.bias.to(dtype),
-        multiplier=multiplier,
-        wants=of.wants,
-        options={"enable_gqa": heads != kv_heads, **asked},
-    )
+        dv = width if value_width is None else value_width
+        multiplier = None
+        if dropout:
+            keep = torch.rand((batch, heads, queries, keys), generator=source) >= dropout
+            multiplier = keep / (1.0 - dropout)
+        return ZooCall(
+            query=drawn(self.fill, batch, heads, queries, width),
+            key=drawn(self.fill, batch, kv_heads, keys, width),
+            value=drawn(self.fill, batch, kv_heads, keys, dv),
+            grad=drawn(self.grad_fill or self.fill, batch, heads, queries, dv),
+            attn_mask=mask if mask is None or mask.dtype == torch.bool else mask.to(self.dtype),
+            bias=None if bias is None else bias.to(self.dtype),
+            multiplier=multiplier,
+            wants=wants,
+            options={"enable_gqa": heads != kv_heads, **options},
+        )
 
 
 def lengths_to_ids(lengths: tuple[int, ...]) -> Tensor:

@@ -15,7 +15,7 @@ from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
 from attnspec.certify.evidence.explanation import Asked, Explanation
 from attnspec.certify.subject import Subject
-from attnspec.certify.subjects.isolate import IsolatedSubject
+from attnspec.certify.subjects.isolate import CALL_TIMEOUT, IsolatedSubject
 from attnspec.certify.trials.engine import run_trial
 from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.trial import Trial
@@ -46,14 +46,15 @@ def asked(name: str, subject: str | None, device: str | None, roots: tuple[Path,
     about, trial = f"{record.id} to {record.property}", record.failing_trial()
     if subject is None or subject == record.subject:
         where = device or record.device
-        return Asked(trial, record.subject, where, record.isolated, record.held_to(), about, record.property)
-    return Asked(trial, subject, device or record.device, None, None, about, record.property)
+        held, limit = record.held_to(), record.call_timeout
+        return Asked(trial, record.subject, where, record.isolated, held, about, record.property, limit)
+    return Asked(trial, subject, device or record.device, None, None, about, record.property, record.call_timeout)
 
 
 def explain(one: Asked, parts: Parts) -> Explanation:
     """Run it once and hold every tensor, and every stage the subject shows, to what is allowed there."""
     isolated = parts.foreign(one.subject) if one.isolated is None else one.isolated or parts.foreign(one.subject)
-    subject = load(one.subject, one.device, isolated, parts)
+    subject = load(one.subject, one.device, isolated, parts, one.call_timeout or CALL_TIMEOUT)
     call = one.trial.call
     try:
         ledger = one.ledger or subject.ledger(call.dtype)

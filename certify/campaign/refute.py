@@ -64,6 +64,7 @@ def _refutation(run: Run, held: Held, prop: Property, found: Checked, index: int
         index=index,
         profile=request.profile,
         reduced=reduced,
+        call_timeout=request.call_timeout if run.ready.isolated else None,
     )
 
 

@@ -14,7 +14,7 @@ from attnspec.certify.claims import Skip
 from attnspec.certify.errors import OwnFault, UsageError, did_you_mean
 from attnspec.certify.evidence.counterexample import CounterExample, seen_in
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
-from attnspec.certify.subjects.isolate import IsolatedSubject
+from attnspec.certify.subjects.isolate import CALL_TIMEOUT, IsolatedSubject
 from attnspec.certify.trials.held import Held
 
 
@@ -35,7 +35,8 @@ def replay(record: CounterExample, parts: Parts, proofs: ProofRecord) -> Replay:
         raise UsageError(f"counter-example {record.id} is about property {record.property!r}, unknown here{hint}")
     prop = known[record.property]
     ledger = record.held_to()
-    subject = load(record.subject, record.device, record.isolated or parts.foreign(record.subject), parts)
+    isolated = record.isolated or parts.foreign(record.subject)
+    subject = load(record.subject, record.device, isolated, parts, record.call_timeout or CALL_TIMEOUT)
     try:
         try:
             again = check_again(record, prop, Held(subject, lambda _: ledger, record.device))

@@ -58,6 +58,6 @@ def replay(record: CounterExample, prop: Property, held: Held) -> Replayed:
 def snippet_of(subject: Subject, trial: Trial, outcome: Outcome) -> str:
     """The failing trial as a program; a comment where the subject cannot say how it is called."""
     try:
-        return snippet(trial, outcome, subject.program)
+        return snippet(trial, outcome, subject.program, getattr(subject, "timeout", None))
     except Exception as error:
         return f"# the subject gave no program: {type(error).__name__}: {error}\n"

@@ -64,6 +64,7 @@ class FailureRecord(_Record, frozen=True):
 class CounterExample(_Record, frozen=True):
     """One refuted claim: the property, the subject, the failing trial and what was seen. Holds no code to run.
 
+    call_timeout: seconds that a call may take in a process of its own, None where it has none or the usual time.
     trial: the document of attnspec.certify.trials.trial_to_data, the run as it was made. base: that of
     pyspec.call_to_json, the call from which the property derived the trial. mistakes: wrong models that the result
     agrees with. snippet: text for people; nothing here executes it.
@@ -90,6 +91,7 @@ class CounterExample(_Record, frozen=True):
     profile: str
     reduced: bool
     snippet: str
+    call_timeout: float | None = None
 
     def failing_trial(self) -> Trial:
         """The trial that failed, validated."""
@@ -131,6 +133,7 @@ class Refutation:
     index: int = 0
     profile: str = ""
     reduced: bool = False
+    call_timeout: float | None = None
 
 
 def number(value: float) -> Number:
@@ -196,6 +199,7 @@ def make_counterexample(found: Refutation, snippet: str, *, theorem_checked_here
         profile=found.profile,
         reduced=found.reduced,
         snippet=snippet,
+        call_timeout=found.call_timeout,
     )
 
 

@@ -14,7 +14,8 @@ from attnspec.pyspec.oracle.stages import Leaving
 class Asked:
     """What is to be explained: a run, the subject it is shown to, and the ledger (None: the subject's own).
 
-    property: the id of the property that the run is a trial of, or None.
+    property: the id of the property that the run is a trial of, or None. call_timeout: seconds that the run may take in
+    a process of its own (None: the usual time).
     """
 
     trial: Trial
@@ -24,6 +25,7 @@ class Asked:
     ledger: Ledger | None
     about: str
     property: str | None = None
+    call_timeout: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -153,12 +153,12 @@ class Refused:
     """A call without meaning raises an exception; `what` says what is wrong with it."""
 
     what: str
-    refusal: Literal[True] = True
+    refusal: ClassVar[bool] = True
 
     @property
     def finds(self) -> tuple[str, ...]:
         """Names of judgements, or kinds of failures."""
-        return ("accepted",)
+        return ("accepted", "died", "timeout")
 
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """A failure where an answer came back, or the process did not survive."""
@@ -168,5 +168,13 @@ class Refused:
             yield Failure(run.seen.ending, "", f"{self.what}: {run.seen.error}, expected an exception")
 
     def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
-        """Never reached where the call is refused."""
-        return []
+        """Runs it, and fails where an answer comes back."""
+        message = f"{self.what}: an answer came back, expected an exception"
+        return [
+            "try:",
+            "    run()",
+            "except Exception as error:",
+            '    print(f"refused: {error}")',
+            "else:",
+            f"    raise AssertionError({message!r})",
+        ]

@@ -92,7 +92,7 @@ class Total:
     """A weighted sum over tensors equals a known number, within the bounds of what is summed.
 
     terms: tensors with their weights (None: ones). axis: the axis summed over, or None for everything. exact, error:
-    the sum's value and how far that may be off. own: sizes of what `exact` was summed from, whose roundings count too.
+    the sum's value and how far that may be off. count: how many numbers are summed, each of which may round the sum.
     """
 
     label: str

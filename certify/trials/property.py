@@ -73,7 +73,8 @@ def claim(
 ) -> Callable[[Callable[..., Trials]], Callable[..., Trials]]:
     """Register a generator of trials as a property.
 
-    The generator takes the call, or the call and the subject's claims. details: further fields of Property. Raises ValueError where an id is taken, or where neither a theorem nor a basis is named.
+    The generator takes the call, or the call and the subject's claims. details: further fields of Property.
+    Raises ValueError where an id is taken, or where neither a theorem nor a basis is named.
     """
     if id in _REGISTRY:
         raise ValueError(f"property {id!r} is registered twice")

@@ -12,11 +12,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from attnspec.certify.trials.property import registered
 from attnspec.certify.trials.trial import EXPECTATIONS, Trial
 from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json
 
 # Number types that an array of a trial may have.
 _TYPES = ("float64", "float32", "float16", "bool", "int64")
+
+
+# Types of a trial's fields that are neither calls nor expectations.
+_PLAIN: dict[str, Any] = {
+    "raw": dict[str, np.ndarray],
+    "views": dict[str, tuple[tuple[int, np.ndarray], ...]],
+    "tensors": tuple[str, ...] | None,
+    "where": dict[str, np.ndarray],
+    "tanh_error": float,
+}
 
 
 class TrialError(ValueError):
@@ -38,21 +49,37 @@ def trial_from_data(data: Any) -> Trial:
     unknown = sorted(set(data) - known)
     if unknown:
         raise TrialError(f"unknown field {unknown[0]!r} of a trial: expected some of {', '.join(sorted(known))}")
-    values = {name: _in(value) for name, value in data.items()}
-    for name in ("call", "against", "other", "claimed_as", "bounds_of"):
-        if name in values and not isinstance(values[name], AttentionCall):
-            raise TrialError(f"{name} of a trial: expected a call")
-    return Trial(**values)
+    return Trial(**{name: _field(name, value) for name, value in data.items()})
+
+
+def _field(name: str, data: Any) -> Any:
+    """A field of a trial, of the type that it must have."""
+    try:
+        value = _in(data)
+        if name == "expect":
+            if isinstance(value, tuple) and all(type(e) in EXPECTATIONS.values() for e in value):
+                return value
+            raise TrialError("expected a list of expectations")
+        if name in _PLAIN:
+            return msgspec.convert(value, _PLAIN[name])
+        if isinstance(value, AttentionCall):
+            return value
+        raise TrialError("expected a call")
+    except (TrialError, msgspec.ValidationError, RecursionError) as error:
+        raise TrialError(f"{name} of a trial: {error}") from error
 
 
 def _same(value: Any, plain: Any) -> bool:
-    return value is plain or (isinstance(value, (str, int, float, tuple, Mapping)) and not value and not plain)
+    # An empty tuple of tensors asks for none of them, where None asks for all.
+    return value is plain or (isinstance(value, type(plain)) and not value and not plain)
 
 
 def _out(value: Any) -> Any:
     if isinstance(value, AttentionCall):
         return {"call": msgspec.json.decode(call_to_json(value))}
     if isinstance(value, np.ndarray):
+        if value.dtype.name not in _TYPES:
+            raise TypeError(f"an array of dtype {value.dtype.name}: expected one of {', '.join(_TYPES)}")
         array = np.ascontiguousarray(value)
         words = base64.b64encode(array.tobytes()).decode()
         return {"array": words, "dtype": array.dtype.name, "shape": list(value.shape)}
@@ -64,7 +91,7 @@ def _out(value: Any) -> Any:
         return {"float": repr(float(value))}
     if isinstance(value, np.generic):
         return _out(value.item())
-    if type(value).__name__ in EXPECTATIONS:
+    if EXPECTATIONS.get(type(value).__name__) is type(value):
         return {"expect": type(value).__name__, **{f.name: _out(getattr(value, f.name)) for f in fields(value)}}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -81,16 +108,31 @@ def _in(value: Any) -> Any:
     if "array" in value:
         return _array(value)
     if "map" in value:
-        return {k: _in(v) for k, v in value["map"].items()}
+        return {k: _in(v) for k, v in _object(value["map"]).items()}
     if "float" in value:
+        if value["float"] not in ("nan", "inf", "-inf"):
+            raise TrialError(f"float {value['float']!r}: expected nan, inf or -inf")
         return float(value["float"])
-    kind = value.get("expect")
+    kind = str(value.get("expect"))
+    if kind not in EXPECTATIONS:
+        # Some stand beside the property that they are for.
+        registered()
     if kind not in EXPECTATIONS:
         raise TrialError(f"unknown expectation {kind!r}: expected one of {', '.join(sorted(EXPECTATIONS))}")
+    given, known = {k: _in(v) for k, v in value.items() if k != "expect"}, fields(EXPECTATIONS[kind])
+    unknown = sorted(set(given) - {f.name for f in known})
+    if unknown:
+        raise TrialError(f"unknown field {unknown[0]!r} of expectation {kind}")
     try:
-        return EXPECTATIONS[kind](**{k: _in(v) for k, v in value.items() if k != "expect"})
-    except TypeError as error:
+        return msgspec.convert(given, EXPECTATIONS[kind])
+    except msgspec.ValidationError as error:
         raise TrialError(f"expectation {kind}: {error}") from error
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TrialError(f"{value!r}: expected an object")
+    return value
 
 
 def _array(value: dict[str, Any]) -> np.ndarray:

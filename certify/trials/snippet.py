@@ -20,10 +20,11 @@ _REPORTS: dict[str, Report] = {"input": "overwritten", "type": "types"}
 Programs = Callable[[AttentionCall, "Mapping[str, np.ndarray] | None"], Program]
 
 
-def snippet(trial: Trial, outcome: Outcome, program: Programs) -> str:
+def snippet(trial: Trial, outcome: Outcome, program: Programs, limit: float | None = None) -> str:
     """A self-contained file that runs the trial and fails while what was found is there.
 
-    program: a call, and raw arrays in place of its tensors, as the subject is handed them.
+    program: a call, and raw arrays in place of its tensors, as the subject is handed them. limit: seconds in which an
+    answer was expected, where none came.
     """
     shown: Judgement | Failure | None = outcome.failures[0] if outcome.failures else outcome.worst
     programs = {"run": program(trial.call, trial.raw or None)}
@@ -33,10 +34,17 @@ def snippet(trial: Trial, outcome: Outcome, program: Programs) -> str:
         seeds: list[AttentionCall] = next((e.calls(trial.call) for e in trial.expect if hasattr(e, "calls")), [])
         programs |= {f"run_seed_{n}": program(call, None) for n, call in enumerate(seeds)}
         lines, report = _failure(trial, shown, list(programs)), _REPORTS.get(shown.kind)
+        if shown.kind == "timeout" and limit is not None:
+            lines = [
+                f"faulthandler.dump_traceback_later({limit!r}, exit=True)",
+                *lines,
+                "faulthandler.cancel_dump_traceback_later()",
+            ]
     else:
         lines, report = _number_lines(trial, shown), None
     text = file_of(programs, report=report)
-    needed = [f"import {m}" for m in ("math",) if f"{m}." in "\n".join(lines) and f"import {m}\n" not in text]
+    said = "\n".join(lines)
+    needed = [f"import {m}" for m in ("faulthandler", "math") if f"{m}." in said and f"import {m}\n" not in text]
     return "\n".join([*needed, text.rstrip("\n"), "", "", *lines]) + "\n"
 
 
@@ -63,15 +71,12 @@ def _number_lines(trial: Trial, shown: Judgement | None) -> list[str]:
 
 def _failure(trial: Trial, shown: Failure, runs: list[str]) -> list[str]:
     """What asserts a failure; an exception, an end or a hang of a run needs no words."""
-    if shown.kind == "accepted":
-        what = shown.text.replace('"', "'")
-        return ["try:", "    run()", "except Exception as error:", '    print(f"refused: {error}")', "else:",
-                f'    raise AssertionError("{what}")']  # fmt: skip
     expectation = _finding(trial, shown.kind)
     if expectation is None:
         lines = [f"for one in ({', '.join(runs)},):", "    seen = one()", *_returned(trial, shown)]
     else:
-        lines = [*_runs(trial), *expectation.source(shown, trial)]
+        runs_itself = getattr(expectation, "refusal", False)
+        lines = [*([] if runs_itself else _runs(trial)), *expectation.source(shown, trial)]
     return [*lines, 'print("this does not fail any more")']
 
 

@@ -44,7 +44,13 @@ class Expectation(Protocol):
 
 
 def recorded(kind: type[T]) -> type[T]:
-    """Register a class of expectations, so that a trial with one can be written down and read back."""
+    """Register a class of expectations, so that a trial with one can be written down and read back.
+
+    Raises ValueError where another class has its name.
+    """
+    known = EXPECTATIONS.get(kind.__name__, kind)
+    if (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ValueError(f"an expectation {kind.__name__!r} is registered already")
     EXPECTATIONS[kind.__name__] = kind
     return kind
 

@@ -84,7 +84,7 @@ def test_the_snippet_stands_beside_the_record(
     found: CounterExample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (tmp_path / f"cert/fake/counterexamples/{found.id}.py").read_text()
-    assert text.startswith(f"# Counter-example {found.id} to output: ")
+    assert text.startswith(f"# -*- coding: utf-8 -*-\n# Counter-example {found.id} to output: ")
     assert text.endswith(found.snippet)
     # The program of the fake is that of the right kernel: there it says what is exact and allowed, and passes.
     exec(compile(text, "snippet", "exec"), {})

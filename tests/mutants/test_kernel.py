@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from .bug import Bug
-from .calls import Tensors, ZooCall, memory, operands, run, same_bits, same_tensor_bits
+from .calls import Tensors, memory, operands, run, same_bits, same_tensor_bits
 from .catalogue import BUGS, BY_NAME, count_by_kind, equivalents, live
 from .draws import draw
 from .kernel import STORAGE_TYPES
-from .probes import PROBES
+from .probes import PROBES, ZooCall
 from .reference import expect, worst_ratio
 
 DRAWS = 200

@@ -1,26 +1,11 @@
-"""What the probing calls are made of: operands, masks and multipliers, the same on every machine."""
+"""Operands of small calls: numbers that every storage type holds, masks with an empty row, a realised multiplier."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from .calls import ZooCall
-
 WIDE = torch.float64
-Probes = dict[str, Callable[[], ZooCall]]
-
-
-def probe(listed: Probes) -> Callable[[Callable[[], ZooCall]], Callable[[], ZooCall]]:
-    """Lists a call under its function's name."""
-
-    def add(make: Callable[[], ZooCall]) -> Callable[[], ZooCall]:
-        listed[make.__name__] = make
-        return make
-
-    return add
 
 
 def values(seed: int, *shape: int) -> Tensor:
