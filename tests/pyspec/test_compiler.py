@@ -232,9 +232,11 @@ def test_contradictions_are_refused_by_name(asked: dict, message: str) -> None:
 
 
 def test_an_unknown_part_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(VisibilityError, match=r"windows: no part of a visibility relation; did you mean window\?"):
+    with pytest.raises(VisibilityError, match=r"windows: no part of a mask \(did you mean window\?\)"):
         compile_visibility(2, 3, 2, 5, windows=(1, 0))
-    with pytest.raises(VisibilityError, match=r"xyz: no part .*; expected one of causal, prefix_length, window, "):
+    with pytest.raises(
+        VisibilityError, match=r"xyz: no part of a mask: expected one of causal, prefix_length, window, "
+    ):
         compile_visibility(2, 3, 2, 5, xyz=1)
 
 

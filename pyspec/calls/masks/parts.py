@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypedDict, Unpack
 
 import numpy as np
 
+from attnspec.pyspec.calls.errors import did_you_mean
 from attnspec.pyspec.calls.masks.handoff import VisibilityError
 from attnspec.pyspec.calls.masks.positions import Ints
 
@@ -72,9 +72,8 @@ def read_parts(**parts: Unpack[VisibilityParts]) -> Parts:
     known = [field.name for field in fields(Parts)]
     for name in parts:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            mend = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
-            raise VisibilityError(f"{name}: no part of a visibility relation; {mend}")
+            hint = did_you_mean(name, known)
+            raise VisibilityError(f"{name}: no part of a mask{hint}: expected one of {', '.join(known)}")
     found = Parts(**parts)
     _one_causal_region(found.causal_regions)
     return found
