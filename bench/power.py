@@ -208,7 +208,8 @@ class Options:
 @click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
 @click.option("--write", is_flag=True, help="Write docs/POWER.md and docs/power.svg.")
 def main(**given: Any) -> None:
-    from bench.power_report import show, write_docs
+    from bench.power_report import write_docs
+    from bench.power_score import show
     from tests.mutants.catalogue import live
 
     asked = Options(**given)

@@ -17,13 +17,14 @@ from attnspec.certify.campaign.budget import DEFAULT_DTYPES, PROFILES, cases_for
 from attnspec.certify.campaign.minimise import Reduction, minimise, refutes_reference
 from attnspec.certify.campaign.parts import default_parts, features_of
 from attnspec.certify.campaign.stored import snippet_of
-from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.counterexample import Refutation, make_counterexample
 from attnspec.certify.evidence.report.text import refutation
 from attnspec.certify.subject import Subject
 from attnspec.certify.trials import Checked, Held, Property, registered
 from attnspec.certify.trials import check as check_property
 from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json
+from attnspec.pyspec.calls.errors import did_you_mean
 from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.strategies import PROFILES as SIZES
 from attnspec.strategies import attention_calls, small, traits

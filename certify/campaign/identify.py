@@ -10,12 +10,13 @@ from pathlib import Path
 
 from attnspec.certify.campaign.budget import DEFAULT_DTYPES, PROFILES
 from attnspec.certify.campaign.parts import Parts
-from attnspec.certify.errors import MissingDevice, NothingSelected, UsageError, did_you_mean
+from attnspec.certify.errors import MissingDevice, NothingSelected, UsageError
 from attnspec.certify.evidence.ledgers import LedgerFor, ledger_option
 from attnspec.certify.subject import Subject
 from attnspec.certify.subjects.isolate import CALL_TIMEOUT
 from attnspec.certify.trials.property import Property
 from attnspec.certify.verdict.waivers import Divergence, read_divergences
+from attnspec.pyspec.calls.errors import did_you_mean
 
 
 @dataclass(frozen=True)

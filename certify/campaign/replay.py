@@ -11,11 +11,12 @@ from attnspec.certify.campaign.parts import Parts
 from attnspec.certify.campaign.stored import replay as check_again
 from attnspec.certify.campaign.stored import snippet_of
 from attnspec.certify.claims import Skip
-from attnspec.certify.errors import OwnFault, UsageError, did_you_mean
+from attnspec.certify.errors import OwnFault, UsageError
 from attnspec.certify.evidence.counterexample import CounterExample, seen_in
 from attnspec.certify.evidence.proofs import ProofRecord, checked_here
 from attnspec.certify.subjects.isolate import CALL_TIMEOUT, IsolatedSubject
 from attnspec.certify.trials.held import Held
+from attnspec.pyspec.calls.errors import did_you_mean
 
 
 @dataclass(frozen=True, eq=False)

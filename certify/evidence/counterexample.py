@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.ledgers import ledger_as_data, ledger_from_data
 from attnspec.certify.evidence.numbers import ratio_out
 from attnspec.certify.trials.outcome import Outcome
@@ -21,6 +21,7 @@ from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.record import TrialError, trial_from_data, trial_to_data
 from attnspec.certify.trials.trial import Trial
 from attnspec.pyspec import AttentionCall, CallError, Judgement, Ledger, call_from_json, call_to_json
+from attnspec.pyspec.calls.errors import did_you_mean
 
 FORMAT: Literal["attnspec.counterexample/2"] = "attnspec.counterexample/2"
 _OLDER = "attnspec.counterexample/1"

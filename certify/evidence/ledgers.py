@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.errors import UsageError
 from attnspec.pyspec import Ledger, named_ledgers
+from attnspec.pyspec.calls.errors import did_you_mean
 
 LedgerFor = Callable[[str], Ledger]
 

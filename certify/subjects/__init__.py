@@ -10,17 +10,22 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.errors import UsageError
 from attnspec.certify.subject import Subject
+from attnspec.pyspec.calls.errors import did_you_mean
 
 ENTRY_POINTS = "attnspec.subjects"
+
+
+def _cpu_only(name: str, device: str) -> None:
+    if device != "cpu":
+        raise UsageError(f"{name} runs on cpu only, not on {device!r}: leave --device out")
 
 
 def _numpy_reference(device: str) -> Subject:
     from attnspec.certify.subjects.numpy_reference import NumpyReference
 
-    if device != "cpu":
-        raise UsageError(f"numpy-reference runs on cpu only, not on {device!r}: leave --device out")
+    _cpu_only("numpy-reference", device)
     return NumpyReference()
 
 
@@ -46,8 +51,7 @@ def _torch_sdpa(kernel: str) -> Callable[[str], Subject]:
 def _numpy_scores(device: str) -> Subject:
     from attnspec.certify.subjects.families import NumpyScores
 
-    if device != "cpu":
-        raise UsageError(f"numpy-scores runs on cpu only, not on {device!r}: leave --device out")
+    _cpu_only("numpy-scores", device)
     return NumpyScores()
 
 

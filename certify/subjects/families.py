@@ -7,9 +7,8 @@ subject. On any other call it is an ordinary subject of the dot family.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,22 @@ from attnspec.certify.conventions.execute import execute
 from attnspec.certify.conventions.inputs import torch_inputs, torch_program
 from attnspec.certify.conventions.program import Program
 from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.numpy_run import numpy_identity, observed, operands
 from attnspec.certify.subjects.numpy_scores import attention
 from attnspec.pyspec import AttentionCall, Ledger
 from attnspec.pyspec.calls.call import OwnDropout
-from attnspec.pyspec.calls.formats import FORMATS, round_to
+from attnspec.pyspec.calls.formats import FORMATS
 from attnspec.pyspec.calls.score import FAMILIES, Additive, Bilinear, Cosine
 from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
+
+_EVERY_FAMILY = Capabilities(
+    dtypes=tuple(FORMATS),
+    any_head_map=True,
+    dropout_multiplier=True,
+    families=FAMILIES,
+    returns_weights=True,
+    samples_dropout=True,
+)
 
 
 def sampled_call(call: AttentionCall, probability: float, seed: int) -> AttentionCall:
@@ -42,33 +51,18 @@ class NumpyScores:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            dtypes=tuple(FORMATS),
-            any_head_map=True,
-            dropout_multiplier=True,
-            returns_lse=True,
-            families=FAMILIES,
-            returns_weights=True,
-            samples_dropout=True,
-        )
+        return replace(_EVERY_FAMILY, returns_lse=True)
 
     def identity(self) -> dict[str, str]:
-        return {"numpy": np.__version__, "python": platform.python_version()}
+        return numpy_identity()
 
     def ledger(self, dtype: str) -> Ledger:
         return named_ledgers(dtype)["float64-inside"]
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        given = {n: np.asarray((raw or {}).get(n, getattr(call, n))) for n in ("query", "key", "value")}
         with np.errstate(all="ignore"):
-            exact = attention(call, given, draw=_numpy_multiplier)
-        tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}
-        return Observation(
-            tensors=tensors,
-            dtypes=dict.fromkeys(tensors, call.dtype),
-            devices=dict.fromkeys(tensors, "cpu"),
-            kernel="numpy",
-        )
+            exact = attention(call, operands(call, raw), draw=_numpy_multiplier)
+        return observed(call, exact)
 
     def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
         return loaded_program(call, raw, self.name)
@@ -95,15 +89,7 @@ class TorchScores:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            dtypes=tuple(FORMATS),
-            devices=("cpu", "cuda"),
-            any_head_map=True,
-            dropout_multiplier=True,
-            families=FAMILIES,
-            returns_weights=True,
-            samples_dropout=True,
-        )
+        return replace(_EVERY_FAMILY, devices=("cpu", "cuda"))
 
     def identity(self) -> dict[str, str]:
         from attnspec.certify.subjects.torch_sdpa import torch_identity

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from attnspec.certify.subjects.numpy_run import bias_gradient
 from attnspec.pyspec import AttentionCall
 from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
 
@@ -124,8 +125,7 @@ def attention(
     if call.grad_output is not None:
         result |= {f"grad_{n}": x for n, x in grads.items()}
         if call.bias is not None:
-            lost = tuple(n for n in range(4) if call.bias.shape[n] == 1 and call.score_shape[n] != 1)
-            result["grad_bias"] = grad_scores.sum(axis=lost, keepdims=True) if lost else grad_scores
+            result["grad_bias"] = bias_gradient(call, grad_scores)
     return result
 
 

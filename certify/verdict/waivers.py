@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnspec.certify.errors import UsageError, did_you_mean
+from attnspec.certify.errors import UsageError
+from attnspec.pyspec.calls.errors import did_you_mean
 
 _TEXTS = ("property", "subject", "dtype", "owner", "reason")
 

@@ -27,7 +27,7 @@ from attnspec.strategies import reduce_call
 from tests.snippets.planted import Planted, mend
 
 # Tries that making a call smaller may take here: what is tested is that the record is the run, small or not.
-TRIES = 40
+TRIES = 24
 
 _PROOFS = ProofRecord(
     compiled="not here", toolchain=None, digests={}, vectors="none here", agrees=None, theorems=[], detail="not here"
