@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # A kernel that stands for another one takes that one's arguments, however many.
-KERNELS = ("tests/conventions/kernels.py", "tests/mutants/kernel/")
+KERNELS = ("tests/conventions/kernels.py", "tests/mutants/kernel/", "tests/snippets/kernels/")
 ROOMS = ("pyspec", "strategies", "certify", "tests", "bench", "tools")
 FILES = sorted(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
 
