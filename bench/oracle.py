@@ -18,11 +18,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pyspec import AttentionCall, Oracle, bounds, evaluate, make_call, named_ledgers
-from pyspec.domains import BallDomain, BigDomain, BoundDomain, Float64Domain
-from pyspec.domains.ball import precision
-from pyspec.formats import round_to
-from pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec import AttentionCall, Oracle, bounds, evaluate, make_call, named_ledgers
+from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.domains import BallDomain, BigDomain, Float64Domain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 
 SIZES = ((4, 5, 3), (17, 19, 8), (64, 64, 32), (128, 257, 64))
 

@@ -3,7 +3,7 @@
     python bench/order.py [--seed N ...] [--dtype D ...] [--jobs 2]
 
 Asks every claim once about every planted bug, on the first case that `certify run --profile pr` would draw for it, and
-prints the order for `EARLY` in certify/properties/order.py with the share of bugs refuted so far. The seeds are others
+prints the order for `EARLY` in certify/trials/order.py with the share of bugs refuted so far. The seeds are others
 than those of bench/power.py, so that the order is not tuned on what is reported.
 """
 
@@ -27,8 +27,9 @@ def first_cases(dtype: str, seed: int) -> Refuted:
     """By claim, the (bug, dtype, seed) that its first case refutes."""
     import torch
 
+    from attnspec.certify.trials import Held
     from tests.mutants.catalogue import live
-    from tests.mutants.hunt import Bench, check, deck
+    from tests.mutants.hunt import check, deck
     from tests.mutants.subject import ZooSubject
 
     torch.set_num_threads(1)
@@ -37,9 +38,9 @@ def first_cases(dtype: str, seed: int) -> Refuted:
     for bug in live():
         if dtype in bug.dtypes:
             subject = ZooSubject(frozenset({bug.name}))
-            bench = Bench(subject, subject.ledger)
+            held = Held(subject, subject.ledger)
             for name, card in cards.items():
-                if check(card, bench).status == "refuted":
+                if check(card, held).status == "refuted":
                     found[name].add((bug.name, dtype, seed))
     return found
 

@@ -17,6 +17,7 @@ import json
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ CORRECT = ""
 PEERS = "peers"
 ZOO_SOURCES = ("tests/mutants/kernel", "tests/mutants/catalogue*.py", "tests/mutants/calls.py")
 OUR_SOURCES = ("tests/mutants/subject.py", "tests/mutants/native.py", "tests/mutants/hunt.py", "strategies",
-               "pyspec", "certify/properties", "certify/budget.py")  # fmt: skip
-MEASURED = ("tests/mutants", "strategies", "pyspec", "certify/properties", "bench/peers")
+               "pyspec", "certify/trials", "certify/properties", "certify/conventions",
+               "certify/campaign/budget.py")  # fmt: skip
+MEASURED = ("tests/mutants", "strategies", "pyspec", "certify/trials", "certify/properties", "bench/peers")
 
 Row = dict[str, Any]
 
@@ -51,13 +53,14 @@ def sources(part: str) -> str:
 
 def judge_ours(name: str, dtype: str, seed: int, most: int | None) -> Row:
     """The first refutation of a bug; for the correct kernel, all refutations."""
-    from tests.mutants.hunt import Bench, check, deck, hunt
+    from attnspec.certify.trials import Held
+    from tests.mutants.hunt import check, deck, hunt
     from tests.mutants.subject import ZooSubject
 
     subject, cards = ZooSubject(frozenset({name} - {CORRECT})), deck(dtype, seed)
     if name == CORRECT:
-        bench = Bench(subject, subject.ledger)
-        alarms = [[c.prop.id, c.index] for c in cards if check(c, bench).status == "refuted"]
+        held = Held(subject, subject.ledger)
+        alarms = [[c.prop.id, c.index] for c in cards if check(c, held).status == "refuted"]
         return {"case": None, "seconds": None, "why": None, "tried": len(cards), "alarms": alarms}
     cards = cards[:most]
     hit = hunt(subject, cards, time.process_time)
@@ -167,6 +170,32 @@ def within(row: Row, most: int | None) -> bool:
     return row.get("most") == most if case is None else most is None or case <= most
 
 
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    seeds: int
+    jobs: int
+    dtypes: tuple[str, ...]
+    pattern: str
+    most: int | None
+    quick: bool
+    state: Path | None
+    who: str
+    as_is: bool
+    write: bool
+
+    @property
+    def limit(self) -> int | None:
+        """Cases of ours for each bug; None: the whole profile."""
+        return QUICK if self.quick else self.most
+
+    def parts(self) -> list[str]:
+        """Whose rows are run: the peers' and those of our suite by seed."""
+        parts = [PEERS, *(f"seed {n}" for n in range(1 if self.quick else self.seeds))]
+        return [p for p in parts if self.who == "all" or (p == PEERS) == (self.who == "peers")]
+
+
 @click.command(help=__doc__)
 @click.option("--seeds", default=3, show_default=True, help="Seeds of our suite.")
 @click.option("--jobs", default=2, show_default=True)
@@ -178,41 +207,29 @@ def within(row: Row, most: int | None) -> bool:
 @click.option("--who", type=click.Choice(["all", "ours", "peers"]), default="all", help="Whose rows to run.")
 @click.option("--as-is", is_flag=True, help="Run nothing: report what --state holds, whatever has changed since.")
 @click.option("--write", is_flag=True, help="Write docs/POWER.md and docs/power.svg.")
-def main(
-    seeds: int,
-    jobs: int,
-    dtypes: tuple[str, ...],
-    pattern: str,
-    most: int | None,
-    quick: bool,
-    state: Path | None,
-    who: str,
-    as_is: bool,
-    write: bool,
-) -> None:
-    from bench.power_report import show, write_docs
+def main(**given: Any) -> None:
+    from bench.power_report import write_docs
+    from bench.power_score import show
     from tests.mutants.catalogue import live
 
-    most = QUICK if quick else most
-    known, start = known_rows(state, most, as_is), time.perf_counter()
-    parts = [PEERS, *(f"seed {n}" for n in range(1 if quick else seeds))]
-    parts = [p for p in parts if who == "all" or (p == PEERS) == (who == "peers")]
-    rows = [r for r in known if r["dtype"] in dtypes and r["part"] in parts] if as_is else []
-    with ProcessPoolExecutor(jobs, max_tasks_per_child=1) as pool:
+    asked = Options(**given)
+    known, start, parts = known_rows(asked.state, asked.limit, asked.as_is), time.perf_counter(), asked.parts()
+    rows = [r for r in known if r["dtype"] in asked.dtypes and r["part"] in parts] if asked.as_is else []
+    with ProcessPoolExecutor(asked.jobs, max_tasks_per_child=1) as pool:
         shards = [
             pool.submit(
                 run_shard, dtype, part,
-                [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, pattern)],
-                most, str(state) if state else None, known,
+                [b.name for b in live() if dtype in b.dtypes and fnmatch.fnmatch(b.name, asked.pattern)],
+                asked.limit, str(asked.state) if asked.state else None, known,
             )
-            for part in ([] if as_is else parts)
-            for dtype in dtypes
+            for part in ([] if asked.as_is else parts)
+            for dtype in asked.dtypes
         ]  # fmt: skip
         for shard in as_completed(shards):
             rows += shard.result()
-    rows = [r for r in rows if not r["mutant"] or fnmatch.fnmatch(r["mutant"], pattern)]
+    rows = [r for r in rows if not r["mutant"] or fnmatch.fnmatch(r["mutant"], asked.pattern)]
     alarms = show(rows)
-    if write:
+    if asked.write:
         write_docs(rows, ROOT / "docs", time.perf_counter() - start, sys.argv[1:])
     sys.exit(1 if alarms else 0)
 

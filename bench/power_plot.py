@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.power_report import OURS, dtypes_of, score, titles
+from bench.power_score import OURS, dtypes_of, score, titles
 
 COLOURS = {"float64": "#9a9a9a", "float32": "#1b4f72", "bfloat16": "#2e86c1", "float16": "#85c1e9"}
 

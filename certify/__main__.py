@@ -1,6 +1,6 @@
-"""`python -m certify`."""
+"""`python -m attnspec.certify`."""
 
-from certify.cli import main
+from attnspec.certify.cli import main
 
 if __name__ == "__main__":
     main(prog_name="certify")

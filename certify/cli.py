@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from certify.errors import CertifyError, ExitCode, UsageError, worst_exit
+from attnspec.certify.errors import CertifyError, ExitCode, UsageError, worst_exit
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from certify.identify import Ready
+    from attnspec.certify.campaign.identify import Ready
 
 F = TypeVar("F", bound=Callable[..., Any])
 EXIT_CODES = (
@@ -30,7 +30,7 @@ def _clear(command: F) -> F:
 
     @wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
-        from certify.environment import debugging
+        from attnspec.certify.evidence.environment import debugging
 
         try:
             code = command(*args, **kwargs)
@@ -59,7 +59,7 @@ def _clear(command: F) -> F:
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from certify.environment import version
+        from attnspec.certify.evidence.environment import version
 
         click.echo(f"certify {version()}")
         context.exit()
@@ -97,8 +97,8 @@ def run(subjects: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool,
 
     SUBJECT is a registered name (see `certify list`), module:attr, or path.py:attr.
     """
-    from certify.identify import Request, prepare, slug
-    from certify.parts import default_parts
+    from attnspec.certify.campaign.identify import Request, prepare, slug
+    from attnspec.certify.campaign.parts import default_parts
 
     isolate = options.pop("isolate")
     requests = [
@@ -112,11 +112,11 @@ def run(subjects: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool,
 
 
 def _run(ready: list[Ready], as_json: bool, quiet: bool) -> ExitCode:
-    from certify.campaign import run_campaign
-    from certify.events import Handler, broadcast
-    from certify.parts import default_parts
-    from certify.report.files import Evidence, JsonLines
-    from certify.report.terminal import Terminal
+    from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.campaign.phases import run_campaign
+    from attnspec.certify.evidence.events import Handler, broadcast
+    from attnspec.certify.evidence.report.files import Evidence, JsonLines
+    from attnspec.certify.evidence.report.terminal import Terminal
 
     parts = default_parts()
     proofs = parts.proofs()
@@ -158,14 +158,14 @@ def _console() -> Console:
 def list_(what: str | None) -> ExitCode:
     """List the subjects or the properties known here (default: both)."""
     if what in (None, "subjects"):
-        from certify.subjects import subject_names
+        from attnspec.certify.subjects import subject_names
 
         for name in subject_names():
             click.echo(name)
     if what is None:
         click.echo()
     if what in (None, "properties"):
-        from certify.properties import registered
+        from attnspec.certify.trials import registered
 
         known = registered()
         width = max(map(len, known), default=0)
@@ -179,12 +179,12 @@ def list_(what: str | None) -> ExitCode:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
 @_clear
 def replay(name: str, out: Path | None) -> ExitCode:
-    """Check a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
-    from certify.counterexample import find_counterexample, read_counterexample
-    from certify.parts import default_parts
-    from certify.proofs import not_compiled_here
-    from certify.replay import replay as again
-    from certify.report.text import refutation
+    """Run a stored counter-example again: exit 1 if it still refutes, 0 if it holds now."""
+    from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.campaign.replay import replay as again
+    from attnspec.certify.evidence.counterexample import find_counterexample, read_counterexample
+    from attnspec.certify.evidence.proofs import not_compiled_here
+    from attnspec.certify.evidence.report.text import refutation
 
     record = read_counterexample(find_counterexample(name, (out or Path("cert"),)))
     parts = default_parts()
@@ -194,11 +194,11 @@ def replay(name: str, out: Path | None) -> ExitCode:
         # Whether the proofs are current changes nothing about what the kernel computes.
         proofs = not_compiled_here(str(error))
     found = again(record, parts, proofs)
-    if found.skipped is not None:
-        click.echo(f"{record.id}: nothing could be tested: {found.skipped}")
+    if found.skip is not None:
+        click.echo(f"{record.id}: nothing could be tested: {found.skip.text}")
         return ExitCode.INCOMPLETE
     if found.refuted:
-        click.echo(refutation(found.record, found.call, proofs))
+        click.echo(refutation(found.record, proofs))
         return ExitCode.REFUTED
     click.echo(f"{record.id} holds now: {record.property} of {record.subject} on {record.device}, {record.dtype}")
     return ExitCode.CERTIFIED
@@ -211,19 +211,19 @@ def replay(name: str, out: Path | None) -> ExitCode:
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to look for the id in. Default: cert.")
 @_clear
 def explain(name: str, subject: str | None, device: str | None, out: Path | None) -> ExitCode:
-    """Show where a subject leaves what is allowed: by tensor, row and stage.
+    """Run a failing trial again and show where the subject leaves what is allowed: by tensor, row and stage.
 
-    ID|FILE is a counter-example, or a call written by pyspec.call_to_json (then --subject is needed).
+    ID|FILE is a counter-example, or a call written by attnspec.pyspec.call_to_json (then --subject is needed).
     Exit 1 if anything leaves, 0 if all is inside, 4 if the subject does not claim the call.
     """
-    from certify.explain import asked
-    from certify.explain import explain as explained
-    from certify.parts import default_parts
-    from certify.report.explained import explanation
+    from attnspec.certify.campaign.explain import asked
+    from attnspec.certify.campaign.explain import explain as explained
+    from attnspec.certify.campaign.parts import default_parts
+    from attnspec.certify.evidence.report.explained import explanation
 
     found = explained(asked(name, subject, device, (out or Path("cert"),)), default_parts())
     click.echo(explanation(found))
-    if found.skipped is not None:
+    if found.outcome.skip is not None:
         return ExitCode.INCOMPLETE
     return ExitCode.REFUTED if found.refuted else ExitCode.CERTIFIED
 
@@ -233,10 +233,10 @@ def explain(name: str, subject: str | None, device: str | None, out: Path | None
 @_clear
 def show(folder: Path) -> ExitCode:
     """Print the certificate in an evidence folder; the exit code is the one it was given with."""
-    from certify.certificate import read_certificate
-    from certify.counterexample import read_counterexample
-    from certify.report.summary import last_line, print_certificate
-    from certify.report.text import place_of, refutations
+    from attnspec.certify.evidence.certificate import read_certificate
+    from attnspec.certify.evidence.counterexample import read_counterexample
+    from attnspec.certify.evidence.report.summary import last_line, print_certificate
+    from attnspec.certify.evidence.report.text import place_of, refutations
 
     certificate = read_certificate(folder)
     out = folder if folder.is_dir() else folder.parent

@@ -13,19 +13,21 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
 
-from certify.budget import PROFILES, cases_for
-from certify.counterexample import make_counterexample
-from certify.errors import UsageError, did_you_mean
-from certify.minimise import minimise, refutes_reference
-from certify.parts import default_parts, features_of
-from certify.properties import Bench, Outcome, Property, registered
-from certify.pytest_plugin import DEFAULT_DTYPES
-from certify.report.text import refutation
-from certify.subject import Subject
-from pyspec import AttentionCall, CallError, call_from_json, call_to_json
-from pyspec.formats import FORMATS
-from strategies import PROFILES as SIZES
-from strategies import attention_calls, small, traits
+from attnspec.certify.campaign.budget import DEFAULT_DTYPES, PROFILES, cases_for
+from attnspec.certify.campaign.minimise import Reduction, minimise, refutes_reference
+from attnspec.certify.campaign.parts import default_parts, features_of
+from attnspec.certify.campaign.stored import snippet_of
+from attnspec.certify.errors import UsageError
+from attnspec.certify.evidence.counterexample import Refutation, make_counterexample
+from attnspec.certify.evidence.report.text import refutation
+from attnspec.certify.subject import Subject
+from attnspec.certify.trials import Checked, Held, Property, registered
+from attnspec.certify.trials import check as check_property
+from attnspec.pyspec import AttentionCall, CallError, call_from_json, call_to_json
+from attnspec.pyspec.calls.errors import did_you_mean
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.strategies import PROFILES as SIZES
+from attnspec.strategies import attention_calls, small, traits
 
 _REDUCTION_TRIES = 1500
 
@@ -59,15 +61,15 @@ class ConformanceCase:
         reason = self.prop.needs(self.subject.capabilities)
         if reason is not None:
             pytest.skip(f"not covered: {reason}")
-        bench = Bench(self.subject, self.subject.ledger, self.device)
+        held = Held(self.subject, self.subject.ledger, self.device)
         file = None if kept is None else kept / (re.sub(r"[^\w.-]+", "_", self.id) + ".json")
-        self._check_kept(bench, file)
+        self._check_kept(held, file)
         sizes = SIZES[self.profile]
         calls = attention_calls(
             small(sizes) if self.prop.small else sizes, features_of(self.subject.capabilities, self.dtype)
         )
         tested: Counter[str] = Counter()
-        failing: list[tuple[AttentionCall, Outcome]] = []
+        failing: list[Checked] = []
 
         # Hypothesis keeps no examples of a test whose draws are fixed: the failing call itself is kept instead.
         @hypothesis.settings(
@@ -82,28 +84,31 @@ class ConformanceCase:
         @hypothesis.given(calls)
         def check(drawn: AttentionCall) -> None:
             call = self.prop.prepare(drawn)
-            outcome = Outcome(skipped="not a call of this property") if call is None else self.prop.check(call, bench)
-            if call is None or outcome.skipped is not None:
-                tested[f"skipped: {outcome.skipped}"] += 1
+            if call is None:
+                tested["skipped: not a call of this property"] += 1
                 return
-            tested["vacuous" if outcome.vacuous and not outcome.refuted else "tested"] += 1
+            found = check_property(self.prop, call, held)
+            skip = found.outcome.skip
+            tested[found.outcome.status if skip is None else f"skipped: {skip.text}"] += 1
+            if skip is not None:
+                return
             # The search goes on from calls that come near the bound, and from calls that are in many edge classes.
             hypothesis.target(float(len(traits(call))), label="edge classes")
-            worst = outcome.worst
+            worst = found.outcome.worst
             if worst is not None and 0.0 < worst.worst <= 1.0:
                 hypothesis.target(worst.worst, label="error ÷ bound")
-            if outcome.refuted:
-                failing[:] = [(call, outcome)]
+            if found.outcome.refuted:
+                failing[:] = [found]
                 raise Refuted(self.prop.claim)
 
         try:
             check()
         except Refuted:
-            raise Refuted(self._report(bench, *failing[0], file)) from None
-        if not tested["tested"]:
+            raise Refuted(self._report(held, failing[0], file)) from None
+        if not tested["held"]:
             pytest.skip(f"nothing was tested: {dict(tested)}")
 
-    def _check_kept(self, bench: Bench, file: Path | None) -> None:
+    def _check_kept(self, held: Held, file: Path | None) -> None:
         """Check the call that failed in an earlier run; it is forgotten when it holds now."""
         if file is None or not file.exists():
             return
@@ -113,35 +118,34 @@ class ConformanceCase:
             warnings.warn(f"{file} is left out and removed: {error}", stacklevel=2)
             file.unlink()
             return
-        outcome = self.prop.check(call, bench)
-        if outcome.refuted:
-            raise Refuted(self._report(bench, call, outcome, file))
+        found = check_property(self.prop, call, held)
+        if found.outcome.refuted:
+            raise Refuted(self._report(held, found, file))
         file.unlink()
 
-    def _report(self, bench: Bench, call: AttentionCall, outcome: Outcome, file: Path | None) -> str:
+    def _report(self, held: Held, found: Checked, file: Path | None) -> str:
         parts = default_parts()
         reference = parts.reference()
-        if refutes_reference(self.prop, reference, call):
+        if refutes_reference(self.prop, reference, found.call):
             return f"the reference is refuted by {self.prop.id} as well: the check is wrong, not the subject"
-        call, outcome = minimise(self.prop, bench, parts.reduce, call, outcome, reference, _REDUCTION_TRIES)
+        found = minimise(Reduction(self.prop, held, parts.reduce, reference, _REDUCTION_TRIES), found)
+        assert found.trial is not None
         if file is not None:
-            file.write_text(call_to_json(call), encoding="utf-8")
-        record = make_counterexample(
+            file.write_text(call_to_json(found.call), encoding="utf-8")
+        refuted = Refutation(
             prop=self.prop,
             subject=self.spec,
             device=self.device,
             isolated=False,
-            ledger=bench.ledger_for(call.dtype),
-            call=call,
-            outcome=outcome,
-            seed=0,
-            index=0,
+            ledger=held.ledger_for(found.call.dtype),
+            base=found.call,
+            trial=found.trial,
+            outcome=found.outcome,
             profile=self.profile,
             reduced=True,
-            snippet=self.subject.snippet(call),
-            theorem_checked_here=False,
         )
-        return "\n" + refutation(record, call)
+        snippet = snippet_of(self.subject, found.trial, found.outcome)
+        return "\n" + refutation(make_counterexample(refuted, snippet, theorem_checked_here=False))
 
 
 def cases(

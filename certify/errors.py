@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from enum import IntEnum
 
@@ -32,7 +31,7 @@ _SEVERITY = (
 
 
 def worst_exit(codes: Iterable[int]) -> ExitCode:
-    """The most telling of several exit codes; NOTHING_SELECTED when there are none."""
+    """The most severe of several exit codes; NOTHING_SELECTED when there are none."""
     return max((ExitCode(c) for c in codes), key=_SEVERITY.index, default=ExitCode.NOTHING_SELECTED)
 
 
@@ -64,9 +63,3 @@ class OwnFault(CertifyError):
     """This package is at fault, not the subject: a verdict would mean nothing."""
 
     exit_code = ExitCode.OWN_FAULT
-
-
-def did_you_mean(value: str, known: Iterable[str], limit: int = 3) -> str:
-    """Text such as " (did you mean X or Y?)" for the closest known names, or the empty string."""
-    close = difflib.get_close_matches(value, list(known), n=limit, cutoff=0.5)
-    return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -3,7 +3,7 @@
 A test that takes the fixture `conformance_case` is run once for each property, subject and dtype. The test file of
 this project's own suite is tests/property/test_conformance.py; one line in a suite of yours does the same:
 
-    from certify.conformance import test_property
+    from attnspec.certify.conformance import test_property
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from certify.conformance import ConformanceCase
+    from attnspec.certify.conformance import ConformanceCase
 
 DEFAULT_SUBJECTS = ("numpy-reference", "torch-sdpa:math", "torch-sdpa:flash")
-DEFAULT_DTYPES = ("float32", "bfloat16")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,8 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "conformance_case" not in metafunc.fixturenames:
         return
-    from certify.conformance import cases
-    from certify.errors import CertifyError
+    from attnspec.certify.conformance import cases
+    from attnspec.certify.errors import CertifyError
 
     config = metafunc.config
     try:

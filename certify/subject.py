@@ -3,69 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from pyspec import AttentionCall, Ledger
-from pyspec.call import LAYOUTS, MASK_ENCODINGS
-from pyspec.heads import is_grouped
+from attnspec.certify.claims import Capabilities, Skip
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.features import FEATURES
 
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What a subject claims to support. A cell outside the claim is listed as not covered, never as passed.
-
-    bias: a finite additive bias; bias_gradient: its gradient. value_width_differs: value_width ≠ key_width.
-    grouped_heads: equal groups; any_head_map: arbitrary head maps. dropout_multiplier: a realised multiplier
-    can be passed. returns_lse: LSE is returned. empty_rows: rows without a visible key follow the zero policy.
-    isolates_poison: NaN and infinities in keys and values that nobody sees stay without effect.
-    any_scale: a scale other than the default may be given. empty_row_contract: where empty_rows is not claimed, what
-    rows without a visible key are known to come out as instead: "mean_of_values" or "nan" (pyspec.policies.Contract).
-    deterministic: the same call gives the same bits again. refuses_meaningless: types, lengths, widths, batches or
-    heads that do not fit one another raise an exception.
-    softcap: scores may be capped to c tanh(s / c) before the bias. sink: a logit per query head without a value.
-    """
-
-    dtypes: tuple[str, ...] = ("float32",)
-    devices: tuple[str, ...] = ("cpu",)
-    encodings: tuple[str, ...] = MASK_ENCODINGS
-    layouts: tuple[str, ...] = LAYOUTS
-    gradients: bool = True
-    bias: bool = True
-    bias_gradient: bool = True
-    value_width_differs: bool = True
-    grouped_heads: bool = True
-    any_head_map: bool = False
-    dropout_multiplier: bool = False
-    returns_lse: bool = False
-    empty_rows: bool = True
-    zero_sizes: bool = True
-    any_scale: bool = True
-    isolates_poison: bool = False
-    deterministic: bool = False
-    refuses_meaningless: bool = False
-    empty_row_contract: str | None = None
-    softcap: bool = False
-    sink: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Observation:
-    """What one run of a subject returned.
-
-    tensors: float64 copies by the names of pyspec.TENSORS (those the subject has); dtypes and devices: of the
-    tensors as returned; kernel: the kernel seen to run, or "unobserved"; changed_inputs: inputs that the
-    subject overwrote; error: what it raised, if it did.
-    """
-
-    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    devices: Mapping[str, str] = field(default_factory=dict)
-    kernel: str = "unobserved"
-    changed_inputs: tuple[str, ...] = ()
-    error: str | None = None
+__all__ = ["Capabilities", "KnownDivergence", "Observation", "Skip", "Subject", "uncovered"]
 
 
 @runtime_checkable
@@ -104,10 +53,10 @@ class Subject(Protocol):
         """
         ...
 
-    # Optional: stages(call) -> dict[str, ndarray], arrays by the names of pyspec.trace.STAGES, for `certify explain`.
+    # Optional: stages(call) -> dict[str, ndarray], named as in pyspec.oracle.trace.STAGES, for `certify explain`.
 
-    def snippet(self, call: AttentionCall) -> str:
-        """A paste-able Python program that makes this call through the subject's public interface only."""
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        """That run as statements, through the subject's public interface only."""
         ...
 
 
@@ -124,32 +73,22 @@ class KnownDivergence:
     meets: Callable[[AttentionCall], bool]
 
 
-def uncovered(subject: Subject, call: AttentionCall) -> str | None:
+def uncovered(subject: Subject, call: AttentionCall) -> Skip | None:
     """Why the subject does not claim to support this call, or None when it does."""
     known: tuple[KnownDivergence, ...] = getattr(subject, "known_divergences", ())
     for divergence in known:
         if divergence.meets(call):
-            return f"known divergence {divergence.name}: {divergence.reason} ({divergence.finding})"
-    c = subject.capabilities
-    a = call.axes
-    visible = call.visible
-    reasons = (
-        (call.dtype not in c.dtypes, f"dtype {call.dtype}"),
-        (call.encoding not in c.encodings, f"mask encoding {call.encoding}"),
-        (call.grad_output is not None and not c.gradients, "gradients"),
-        (call.bias is not None and not c.bias, "bias"),
-        (a.key_width != a.value_width and not c.value_width_differs, "value width ≠ key width"),
-        (not c.grouped_heads and call.head_map != tuple(range(a.query_heads)), "grouped heads"),
-        (not c.any_head_map and not is_grouped(call.head_map, a.key_heads), "arbitrary head maps"),
-        (call.dropout is not None and not c.dropout_multiplier, "a realised dropout multiplier"),
-        (a.any_zero and not c.zero_sizes, "zero sizes"),
-        (bool((~visible.any(-1)).any()) and not c.empty_rows, "empty rows"),
-        (call.scale.value is not None and not c.any_scale, "a scale other than the default"),
-        (call.softcap is not None and not c.softcap, "softcap"),
-        (call.sink is not None and not c.sink, "an attention sink"),
-        (
-            any(getattr(call.layout, n) not in c.layouts for n in ("query", "key", "value")),
-            "one of the memory layouts",
-        ),
-    )
-    return next((f"{what} not claimed by {subject.name}" for hit, what in reasons if hit), None)
+            text = f"known divergence {divergence.name}: {divergence.reason} ({divergence.finding})"
+            return Skip("known_divergence", divergence.name, text)
+    capabilities = subject.capabilities
+    for feature in FEATURES:
+        if not feature.claim:
+            continue
+        claimed = getattr(capabilities, feature.claim)
+        if feature.names is not None:
+            words = [f"{feature.words} {name}" for name in feature.names(call) if name not in claimed]
+        else:
+            words = [feature.words] if not claimed and feature.of(call) else []
+        if words:
+            return Skip("not_claimed", feature.name, f"{words[0]} not claimed by {subject.name}")
+    return None

@@ -17,6 +17,7 @@ public import AttnProofs.Order
 public import AttnProofs.Exp
 public import AttnProofs.Scale
 public import AttnProofs.Sink
+public import AttnProofs.Alibi
 public import AttnProofs.Dropout
 
 /-! The claims, one theorem each. Every size may be zero and every row of a mask may be empty unless a theorem says
@@ -435,6 +436,71 @@ theorem sink_takes_mass [Field R] [Exp R] (logit : R) (p : Params R nQ nK) (x : 
     (h : denominator (p.visible i) (scores p x i) + exp logit ≠ 0) :
     (sum fun j => weights p.extended (x.extended logit) i (Sink.real j))
       = 1 - weights p.extended (x.extended logit) i Sink.column := Sink.sum_weights_real logit p x i h
+
+/-! ### ALiBi -/
+
+section Alibi
+variable [CommRing R] (slope move : R)
+
+omit move in
+/-- ALiBi is a bias: after scale and softcap, every score loses the slope times its distance, and nothing else changes. -/
+theorem alibi_is_a_bias [Tanh R] [Inv R] (c : R) (p : Params R nQ nK) (x : Inputs R nQ nK d dv) (i : Fin nQ)
+    (j : Fin nK) :
+    scores p (x.sloped slope) i j = scores p x i j - Alibi.multiple (Alibi.distance i j) slope
+      ∧ Softcap.scores c p (x.sloped slope) i j
+        = Softcap.scores c p x i j - Alibi.multiple (Alibi.distance i j) slope := by
+  simp only [scores, Softcap.scores, Softcap.softcap, Softcap.scaledScores, Inputs.sloped, Inputs.addBias,
+    Alibi.slopeBias]
+  constructor <;> grind
+
+omit slope move in
+/-- A query that decodes over cached keys is as far from each of them as it is among all the queries. -/
+theorem alibi_cached_distances (i : Fin mQ) (j : Fin nK) :
+    Alibi.distance (Fin.natAdd nQ i) j = Alibi.distance i j := Alibi.distance_last i j
+
+variable [Inv R] [Exp R] (p : Params R nQ nK) (x dx : Inputs R nQ nK d dv) (G : Mat R nQ dv)
+
+omit slope move dx in
+/-- A slope of zero is plain attention, forward and backward. -/
+theorem alibi_zero_slope_is_plain_attention :
+    forward p (x.sloped 0) = forward p x ∧ backward p (x.sloped 0) G = backward p x G := by
+  rw [Alibi.sloped_zero]; exact ⟨rfl, rfl⟩
+
+/-- The gradient of the slope, minus the sum of distance times score gradient, pairs with the slope's tangent as the
+output's tangent does with its gradient. -/
+theorem alibi_slope_gradient_is_weighted_score_gradient :
+    frob (jvp p (x.sloped slope) (dx.sloped move)) G
+      = Inputs.inner dx (backward p (x.sloped slope) G)
+        + move * -(sum fun i => sum fun j =>
+            Alibi.multiple (Alibi.distance i j) (scoresGrad p (x.sloped slope) G i j)) := by
+  rw [jvp_backward, Alibi.inner_sloped]; rfl
+
+/-- The pairing of the slope's gradient holds under a softcap, which the slope comes after. -/
+theorem alibi_slope_gradient_under_softcap [Tanh R] (c : R) :
+    frob (Softcap.jvp c p (x.sloped slope) (dx.sloped move)) G
+      = Inputs.inner dx (Softcap.backward c p (x.sloped slope) G)
+        + move * Alibi.slopeGrad (Softcap.scoresGrad c p (x.sloped slope) G) := by
+  rw [Softcap.jvp_backward, Alibi.inner_sloped]; rfl
+
+omit G in
+/-- Forward with a moving slope, over dual numbers, gives the output and, as its derivative, the JVP. -/
+theorem alibi_forward_over_duals (i : Fin nQ) (c : Fin dv) :
+    forward (Dual.params p) ((Dual.inputs x dx).sloped ⟨slope, move⟩) i c
+      = ⟨forward p (x.sloped slope) i c, jvp p (x.sloped slope) (dx.sloped move) i c⟩ := by
+  rw [Alibi.sloped_dual, forward_dual]
+
+end Alibi
+
+/-- Where no query sees a key after its own position, the slope may multiply key indices instead of distances, and so
+may its gradient: in each row the two differ by one number. -/
+theorem alibi_may_count_from_the_first_key [Field R] [Exp R] [LawfulExp R] (p : Params R nQ nK)
+    (x : Inputs R nQ nK d dv) (slope : R) (G : Mat R nQ dv)
+    (before : ∀ i j, p.visible i j = true → (j.1 : Int) ≤ i.1 + (nK - nQ)) :
+    forward p (x.addBias (Alibi.keyBias slope)) = forward p (x.sloped slope)
+      ∧ backward p (x.addBias (Alibi.keyBias slope)) G = backward p (x.sloped slope) G
+      ∧ Alibi.keyGrad (scoresGrad p (x.sloped slope) G) = Alibi.slopeGrad (scoresGrad p (x.sloped slope) G) :=
+  ⟨Alibi.forward_keyBias p x slope before, Alibi.backward_keyBias p x slope G before,
+   Alibi.keyGrad_scoresGrad p (x.sloped slope) G before⟩
 
 /-! ### Bilinear scores -/
 

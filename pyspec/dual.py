@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 
 LEAN_MODULES = ("AttnSpec.Dual",)
 
@@ -55,6 +55,7 @@ class DualDomain(ArrayDomain):
     """Dual numbers over another domain. `exp` follows Lean's rule: exp(x + x'ε) = exp x + (x' exp x) ε."""
 
     name = "dual"
+    has_logarithm = False
 
     def __init__(self, base: ArrayDomain, exp: Callable[[Any], Any] | None = None) -> None:
         self.base = base
@@ -71,6 +72,10 @@ class DualDomain(ArrayDomain):
     def tanh(self, x: Dual) -> Dual:
         t = self.base.tanh(x.re)
         return Dual(t, x.eps * (self.base.number(1.0) - t * t))
+
+    def sqrt(self, x: Dual) -> Dual:
+        root = self.base.sqrt(x.re)
+        return Dual(root, x.eps / (root + root))
 
     def pair(self, re: np.ndarray, eps: np.ndarray) -> np.ndarray:
         """Matrix of duals from lifted values and tangents of the base domain."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pyspec.domain import Domain
+from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Heads",)
 
@@ -25,7 +25,7 @@ def grouped(query_heads: int, key_heads: int) -> tuple[int, ...]:
 
 
 def is_grouped(head_map: tuple[int, ...], key_heads: int) -> bool:
-    """Are these equal consecutive groups? Without query heads or key heads there is nothing to be unequal."""
+    """Are these equal consecutive groups? Trivially so without query heads or key heads."""
     if not head_map or key_heads == 0:
         return True
     return len(head_map) % key_heads == 0 and head_map == grouped(len(head_map), key_heads)

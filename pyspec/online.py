@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 
 LEAN_MODULES = ("AttnSpec.Online",)
 

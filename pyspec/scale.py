@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,80 +33,3 @@ def split(left: Any, right: Any, query: np.ndarray, key: np.ndarray) -> np.ndarr
 def default_scale(key_width: int) -> float:
     """key_width ** -0.5 as the nearest float64; 1 when there is no width (every score is then zero)."""
     return 1.0 / math.sqrt(key_width) if key_width else 1.0
-
-
-class ScaleError(ValueError):
-    """A scale manifest breaks its contract; the message names the field, the value and the mend."""
-
-
-@dataclass(frozen=True)
-class ScaleManifest:
-    """What a subject says about its scale, to be checked before anything runs.
-
-    multiplier: the number that multiplies query·key. applications: how often. meaning: "multiplier", or
-    "denominator" for an interface whose number divides (refused: hand over its inverse). width: the width from
-    which a default was derived, None when the multiplier was set by hand. query_prescaled: the query already
-    carries the multiplier, so the kernel must be given 1.0.
-    """
-
-    multiplier: float
-    applications: int = 1
-    meaning: str = "multiplier"
-    width: int | None = None
-    query_prescaled: bool = False
-    kernel_scale: float | None = None
-
-
-def check_scale(manifest: ScaleManifest, key_width: int) -> float:
-    """The multiplier to hand to a kernel; a ScaleError names the first field that is wrong.
-
-    Refuses a multiplier applied other than once, a denominator, a width that is not the key width, a default that
-    is not width ** -0.5, and a kernel scale that would scale a second time. kernel_scale None means the kernel's
-    own default, key_width ** -0.5.
-    """
-    m = manifest
-    if not math.isfinite(m.multiplier):
-        raise ScaleError(f"multiplier = {m.multiplier!r}: expected a finite number")
-    if m.meaning != "multiplier":
-        raise ScaleError(
-            f"meaning = {m.meaning!r}: the scale multiplies the scores; hand over 1 / {m.multiplier!r} instead"
-        )
-    if m.applications != 1:
-        raise ScaleError(f"applications = {m.applications}: the scale is applied exactly once")
-    if m.width is not None and m.width != key_width:
-        raise ScaleError(
-            f"width = {m.width}: the default scale is derived from the key width {key_width}, "
-            "not from the width of the model or of the value"
-        )
-    if m.width is not None and m.multiplier != default_scale(key_width):
-        raise ScaleError(f"multiplier = {m.multiplier!r}: expected {default_scale(key_width)!r} = {key_width} ** -0.5")
-    wanted = 1.0 if m.query_prescaled else m.multiplier
-    given = default_scale(key_width) if m.kernel_scale is None else m.kernel_scale
-    if given != wanted:
-        why = "the query already carries the multiplier" if m.query_prescaled else "the multiplier is handed over"
-        raise ScaleError(f"kernel_scale = {m.kernel_scale!r} applies {given!r}: expected {wanted!r}, because {why}")
-    return wanted
-
-
-def wrong_multipliers(multiplier: float, key_width: int, heads: int) -> dict[str, float]:
-    """Effective multipliers of the usual mistakes, by name.
-
-    Those that happen to equal the right one are left out, and so is a second name for the same number: without a
-    scale of one's own, the default on top of it is the default twice.
-    heads: query heads, so that heads · key_width is the width of the model.
-    """
-    default = default_scale(key_width)
-    found = {
-        "scale ignored": 1.0,
-        "scale applied twice": multiplier * multiplier,
-        "scale used as a denominator": math.inf if multiplier == 0.0 else 1.0 / multiplier,
-        "scale derived from the width of the model": default_scale(heads * key_width),
-        "default scale instead of the one given": default,
-        "default scale on top of the one given": multiplier * default,
-        "half of a split scale": math.sqrt(abs(multiplier)),
-    }
-    told: dict[str, float] = {}
-    for name, x in found.items():
-        if math.isfinite(x) and x != multiplier and x not in told.values():
-            told[name] = x
-    return told

@@ -7,12 +7,13 @@ before biases are added, and therefore never on the sink's logit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
-from pyspec.call import AttentionCall, Dropout, Visibility
-from pyspec.domain import Domain
+from attnspec.pyspec.calls.call import AttentionCall, Visibility
+from attnspec.pyspec.domain import Domain
 
 LEAN_MODULES = ("AttnSpec.Sink",)
 
@@ -33,10 +34,9 @@ def extended(call: AttentionCall) -> AttentionCall:
         bias[..., :k] = call.bias
     bias[..., k] = call.sink[None, :, None]
     dropout = None
-    if call.multiplier is not None:
-        assert call.dropout is not None
-        ones = np.ones((b, hq, q, 1))
-        dropout = Dropout(call.dropout.probability, np.concatenate([call.multiplier, ones], axis=-1))
+    if call.dropout is not None:
+        given = np.broadcast_to(call.dropout.multiplier, (b, hq, q, k))
+        dropout = replace(call.dropout, multiplier=np.concatenate([given, np.ones((b, hq, q, 1))], axis=-1))
     return call.but(
         sink=None,
         key=_one_more(call.key),
@@ -60,30 +60,20 @@ def extended_tangent(call: AttentionCall, tangent: dict[str, np.ndarray]) -> dic
 
 
 def restored(dom: Domain[M], call: AttentionCall, tensors: dict[str, M]) -> dict[str, M]:
-    """The call's tensors from those of its extension: the added key's gradients go, the logits' remain.
+    """The call's tensors from those of its extension: the added key's go, the gradient of its logits remains.
 
-    grad_sink is [1, Hq, 1, 1]: the gradient of the added column, summed over batch and queries.
+    grad_bias [B,Hq,Q,K] and grad_sink [B,Hq,Q,1] are the two parts of the extension's grad_bias, not summed yet.
     """
     keys = call.axes.keys
     found = dict(tensors)
-    if "grad_bias" not in found:
-        return found
-    for name in ("grad_key", "grad_value"):
-        found[name] = dom.cut(tensors[name], 2, 0, keys)
-    whole = found.pop("grad_bias")
-    if call.bias is not None:
-        found["grad_bias"] = summed(dom, dom.cut(whole, 3, 0, keys), call.bias.shape, call.score_shape)
-    column = (call.axes.batch, call.axes.query_heads, call.axes.queries, 1)
-    found["grad_sink"] = summed(dom, dom.cut(whole, 3, keys, keys + 1), (1, column[1], 1, 1), column)
+    if "weights" in found:
+        found["weights"] = dom.cut(found["weights"], 3, 0, keys)
+    if "grad_bias" in found:
+        for name in ("grad_key", "grad_value"):
+            found[name] = dom.cut(found[name], 2, 0, keys)
+        whole = found.pop("grad_bias")
+        found["grad_bias"], found["grad_sink"] = dom.cut(whole, 3, 0, keys), dom.cut(whole, 3, keys, keys + 1)
     return found
-
-
-def summed(dom: Domain[M], whole: M, kept: tuple[int, ...], shape: tuple[int, ...]) -> M:
-    """A gradient of that shape summed over the axes that are stored with length 1."""
-    for axis, (n, full) in enumerate(zip(kept, shape, strict=True)):
-        if n == 1 and full != 1:
-            whole = dom.sum_axis("grad_bias", whole, axis)
-    return whole
 
 
 def _one_more(rows: np.ndarray) -> np.ndarray:

@@ -1,4 +1,8 @@
-"""Visibility relations [Q, K] (True: the query may attend to the key) and their composition."""
+"""Visibility relations [Q, K] (True: the query may attend to the key) and their composition.
+
+The predicates `sees_…` take positions (or segments) of queries and keys as arrays that broadcast to each other; the
+relations of a head are those predicates at the positions 0, 1, 2, …
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,26 @@ LEAN_MODULES = ("AttnSpec.Visibility",)
 
 def _positions(queries: int, keys: int) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(queries)[:, None], np.arange(keys)[None, :]
+
+
+def sees_earlier(query: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Keys at or before the query."""
+    return key <= query
+
+
+def sees_within(query: np.ndarray, key: np.ndarray, left: np.ndarray | int, right: np.ndarray | int) -> np.ndarray:
+    """Keys at most `left` before the query and at most `right` after it, both ends in."""
+    return (query - left <= key) & (key <= query + right)
+
+
+def sees_prefix(query: np.ndarray, key: np.ndarray, length: np.ndarray | int) -> np.ndarray:
+    """Keys before position `length`, and those at or before the query."""
+    return (key < length) | sees_earlier(query, key)
+
+
+def sees_own_segment(query: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Keys of the query's segment."""
+    return query == key
 
 
 def full(queries: int, keys: int) -> np.ndarray:
@@ -34,7 +58,7 @@ def compose(*parts: np.ndarray) -> np.ndarray:
 def causal(queries: int, keys: int, offset: int) -> np.ndarray:
     """Query i sees keys j ≤ i + offset. Lean: AttnSpec.Visibility.causal."""
     i, j = _positions(queries, keys)
-    return j <= i + offset
+    return sees_earlier(i + offset, j)
 
 
 def upper_left(queries: int, keys: int) -> np.ndarray:
@@ -53,13 +77,13 @@ def window(queries: int, keys: int, left: int, right: int, offset: int = 0) -> n
     Lean: AttnSpec.Visibility.window.
     """
     i, j = _positions(queries, keys)
-    return (i + offset - left <= j) & (j <= i + offset + right)
+    return sees_within(i + offset, j, left, right)
 
 
 def prefix(queries: int, keys: int, length: int, offset: int = 0) -> np.ndarray:
     """The first `length` keys are visible to all, the rest causally. Lean: AttnSpec.Visibility.prefix."""
-    _, j = _positions(queries, keys)
-    return (j < length) | causal(queries, keys, offset)
+    i, j = _positions(queries, keys)
+    return sees_prefix(i + offset, j, length)
 
 
 def key_padding(queries: int, valid: np.ndarray) -> np.ndarray:
@@ -69,4 +93,4 @@ def key_padding(queries: int, valid: np.ndarray) -> np.ndarray:
 
 def segments(query_segment: np.ndarray, key_segment: np.ndarray) -> np.ndarray:
     """A query sees the keys of its own segment (packed sequences). Lean: AttnSpec.Visibility.segments."""
-    return np.asarray(query_segment)[:, None] == np.asarray(key_segment)[None, :]
+    return sees_own_segment(np.asarray(query_segment)[:, None], np.asarray(key_segment)[None, :])

@@ -11,6 +11,7 @@ public import AttnSpec.Online
 public import AttnSpec.Dual
 public import AttnSpec.Scale
 public import AttnSpec.Sink
+public import AttnSpec.Alibi
 
 /-! The definition of masked attention: what a kernel must compute, executable over any scalar.
 

@@ -3,14 +3,22 @@
 Structure is drawn, values are filled from a seed. Needs pyspec and hypothesis, and no torch.
 """
 
-from strategies.at import call_at, plan_at
-from strategies.choosing import Chooser
-from strategies.coverage import traits
-from strategies.features import Features
-from strategies.hypothesis_calls import attention_calls, axes, call_plans, gradients, head_maps, values, visibilities
-from strategies.plan import CallPlan, build, draw_plan
-from strategies.profiles import PROFILES, Profile, small
-from strategies.reduce import reduce_call
+from attnspec.strategies.by_number import call_at, plan_at
+from attnspec.strategies.chooser import Chooser
+from attnspec.strategies.coverage import traits
+from attnspec.strategies.features import Features, features_of
+from attnspec.strategies.hypothesis_calls import (
+    attention_calls,
+    axes,
+    call_plans,
+    gradients,
+    head_maps,
+    values,
+    visibilities,
+)
+from attnspec.strategies.plan import CallPlan, build, draw_plan
+from attnspec.strategies.profiles import PROFILES, Profile, small
+from attnspec.strategies.reduce import reduce_call
 
 __all__ = [
     "PROFILES",
@@ -24,6 +32,7 @@ __all__ = [
     "call_at",
     "call_plans",
     "draw_plan",
+    "features_of",
     "gradients",
     "head_maps",
     "plan_at",

@@ -7,10 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from pyspec.call import Axes
-from strategies.choosing import one_of, weighted
-from strategies.masks import MASK_AXES
-from strategies.values import fit
+from attnspec.pyspec.calls.call import Axes
+from attnspec.strategies.chooser import one_of, weighted
+from attnspec.strategies.masks import MASK_AXES
+from attnspec.strategies.values import fit
 
 BIAS_KINDS = ("none", "zeros", "small_integers", "gaussian", "large", "alibi", "on_hidden")
 BIAS_OPTIONS = weighted(

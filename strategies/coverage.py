@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyspec.call import AttentionCall
-from strategies.masks import MASK_AXES
+from attnspec.pyspec.calls.call import AttentionCall
+from attnspec.pyspec.calls.features import MODIFIERS
+from attnspec.strategies.masks import MASK_AXES
 
 
 def traits(call: AttentionCall) -> frozenset[str]:
@@ -31,11 +32,11 @@ def _traits(call: AttentionCall) -> Iterator[tuple[str, bool]]:
     yield "key width mod 8 ≠ 0", a.key_width % 8 != 0
     yield "query heads ≠ key heads", a.query_heads != a.key_heads
     yield "unused key head", len(set(call.head_map)) < a.key_heads
-    yield "scale given", call.scale.value is not None
+    yield "scale given", call.scale is not None
     yield "gradient", call.grad_output is not None
     yield "bias", call.bias is not None
-    yield "softcap", call.softcap is not None
-    yield "sink", call.sink is not None
+    for name in MODIFIERS:
+        yield name, getattr(call, name) is not None
     yield "zero size", a.any_zero
     for name, stored in (("mask", call.visibility.mask), ("bias", call.bias)):
         for axis, letter in enumerate(MASK_AXES):

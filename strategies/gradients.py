@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyspec.formats import get_format
-from strategies.choosing import one_of, weighted
-from strategies.values import fit
+from attnspec.pyspec.calls.formats import get_format
+from attnspec.strategies.chooser import one_of, weighted
+from attnspec.strategies.values import fit
 
 GRADIENT_PROFILES = ("ones", "one_hot", "small_integers", "constant_rows", "gaussian", "huge", "zeros")
 GRADIENT_OPTIONS = weighted(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyspec.heads import grouped
-from strategies.choosing import Chooser, weighted
-from strategies.features import Features
-from strategies.profiles import Profile
+from attnspec.pyspec.heads import grouped
+from attnspec.strategies.chooser import Chooser, weighted
+from attnspec.strategies.features import Features
+from attnspec.strategies.profiles import Profile
 
 HEAD_MAP_KINDS = ("grouped", "arbitrary")
 _KINDS = weighted(("grouped", 7), ("arbitrary", 1))

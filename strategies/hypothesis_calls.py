@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 import numpy as np
 from hypothesis import strategies as st
 
-from pyspec.call import AttentionCall, Axes, Visibility
-from strategies.choosing import Chooser, one_of
-from strategies.features import Features
-from strategies.gradients import GRADIENT_OPTIONS, GRADIENT_PROFILES, build_gradient
-from strategies.head_maps import draw_heads
-from strategies.masks import build_mask, draw_mask
-from strategies.plan import SEEDS, CallPlan, build, draw_plan
-from strategies.profiles import Profile, get_profile
-from strategies.shapes import draw_axes
-from strategies.values import VALUE_OPTIONS, VALUE_PROFILES, build_values
+from attnspec.pyspec.calls.call import AttentionCall, Axes, Visibility
+from attnspec.strategies.chooser import Chooser, one_of
+from attnspec.strategies.features import Features
+from attnspec.strategies.gradients import GRADIENT_OPTIONS, GRADIENT_PROFILES, build_gradient
+from attnspec.strategies.head_maps import draw_heads
+from attnspec.strategies.masks import build_mask, draw_mask
+from attnspec.strategies.plan import SEEDS, CallPlan, build, draw_plan
+from attnspec.strategies.profiles import Profile, get_profile
+from attnspec.strategies.shapes import draw_axes
+from attnspec.strategies.values import VALUE_OPTIONS, VALUE_PROFILES, build_values
 
 T = TypeVar("T")
 

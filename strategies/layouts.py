@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyspec.call import MASK_LAYOUTS, Layout
-from strategies.choosing import Chooser, weighted
-from strategies.features import Features
+from attnspec.pyspec.calls.call import MASK_LAYOUTS, Layout
+from attnspec.strategies.chooser import Chooser, weighted
+from attnspec.strategies.features import Features
 
 _SCHEMES = weighted(("plain", 4), ("same", 2), ("mixed", 2))
 _MASKS = weighted((MASK_LAYOUTS[0], 4), *((name, 1) for name in MASK_LAYOUTS[1:]))

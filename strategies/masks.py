@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pyspec import visibility as vis
-from pyspec.call import Axes, Visibility
-from strategies.choosing import Chooser, one_of, weighted
-from strategies.features import Features
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.call import Axes, Visibility
+from attnspec.strategies.chooser import Chooser, one_of, weighted
+from attnspec.strategies.features import Features
 
 MASK_AXES = ("batch", "head", "query", "key")
 EMPTIED_ROWS = ("none", "mask", "query_valid")

@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pyspec.call import AttentionCall, Axes, Dropout, Layout, Scale, Visibility
-from pyspec.dropout import multiplier
-from pyspec.formats import get_format
-from pyspec.scale import default_scale
-from strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
-from strategies.choosing import Chooser, one_of, weighted
-from strategies.features import Features
-from strategies.gradients import GRADIENT_OPTIONS, build_gradient
-from strategies.head_maps import draw_heads
-from strategies.layouts import draw_layout
-from strategies.masks import MASK_AXES, MaskPlan, build_mask, draw_mask
-from strategies.modifiers import SINK_OPTIONS, SOFTCAP_OPTIONS, build_sink
-from strategies.profiles import Profile, get_profile
-from strategies.shapes import draw_axes
-from strategies.values import VALUE_OPTIONS, build_values
+from attnspec.pyspec.calls.call import AttentionCall, Axes, Dropout, Layout, Visibility
+from attnspec.pyspec.calls.formats import get_format
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.scale import default_scale
+from attnspec.strategies.biases import BIAS_OPTIONS, broadcasts, build_bias
+from attnspec.strategies.chooser import Chooser, one_of, weighted
+from attnspec.strategies.features import Features
+from attnspec.strategies.gradients import GRADIENT_OPTIONS, build_gradient
+from attnspec.strategies.head_maps import draw_heads
+from attnspec.strategies.layouts import draw_layout
+from attnspec.strategies.masks import MASK_AXES, MaskPlan, build_mask, draw_mask
+from attnspec.strategies.modifiers import SINK_OPTIONS, SLOPE_OPTIONS, SOFTCAP_OPTIONS, build_sink, build_slopes
+from attnspec.strategies.profiles import Profile, get_profile
+from attnspec.strategies.shapes import draw_axes
+from attnspec.strategies.values import VALUE_OPTIONS, build_values
 
 SEEDS = range(2**32)
 SCALES: tuple[float | None, ...] = (None, 1.0, 0.5, 0.125, 3.0, -0.25, 0.0, 64.0)
@@ -31,7 +31,7 @@ _DROPOUT_OPTIONS = weighted(("none", 12), ("p=0.5", 1), ("p=0.2", 1), ("p=0.9", 
 # Few masks can be said without a mask: those that can, mostly are.
 _ENCODING_WEIGHTS = {"none": 10, "bool": 2, "additive": 1, "causal_flag": 10}
 # One stream of random numbers a part, so that no part depends on how much another one draws.
-_STREAMS = ("mask", "bias", "values", "gradient", "dropout", "sink")
+_STREAMS = ("mask", "bias", "values", "gradient", "dropout", "sink", "slopes")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class CallPlan:
     seed: int = 0
     softcap: float | None = None
     sink: str = "none"
+    slopes: str = "none"
 
     def labels(self) -> dict[str, str]:
         """Names of everything that was drawn: the origin of the call, and what coverage is counted by."""
@@ -88,6 +89,7 @@ class CallPlan:
             # Only where there is one: labels of calls without either stay as they were.
             **({} if self.softcap is None else {"softcap": str(self.softcap)}),
             **({} if self.sink == "none" else {"sink": self.sink}),
+            **({} if self.slopes == "none" else {"slopes": self.slopes}),
         }
 
 
@@ -124,6 +126,7 @@ def draw_plan(choose: Chooser, profile: str | Profile = "pr", features: Features
         # Last, so that a subject without them is shown the same calls as ever.
         softcap=choose("softcap", SOFTCAP_OPTIONS if features.softcap else (None,)),
         sink=choose("sink", SINK_OPTIONS if features.sink else ("none",)),
+        slopes=choose("slopes", SLOPE_OPTIONS if features.slopes else ("none",)),
     )
 
 
@@ -166,7 +169,7 @@ def build(plan: CallPlan, **origin: str) -> AttentionCall:
         visibility=Visibility(visibility.mask, visibility.query_valid),
         head_map=plan.head_map,
         bias=bias,
-        scale=Scale(plan.scale),
+        scale=plan.scale,
         dropout=_dropout(plan, rng("dropout")) if plan.dropout != "none" else None,
         grad_output=grad,
         encoding=plan.encoding,
@@ -174,6 +177,7 @@ def build(plan: CallPlan, **origin: str) -> AttentionCall:
         origin={**plan.labels(), **origin},
         softcap=plan.softcap,
         sink=build_sink(plan.sink, axes.query_heads, dtype, rng("sink")),
+        slopes=build_slopes(plan.slopes, axes.query_heads, dtype, rng("slopes")),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from strategies.choosing import one_of, weighted
+from attnspec.strategies.chooser import one_of, weighted
 
 # One below, at and one above the usual tile sizes, and the smallest lengths.
 LENGTH_CLASSES = (1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257)

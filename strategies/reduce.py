@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from pyspec.call import AttentionCall, CallError, Dropout, Visibility
-from strategies.keep import keep, keep_heads, share_key_head
-from strategies.simpler import Build, resets, simpler_numbers
-from strategies.values import fit
+from attnspec.pyspec.calls.call import AttentionCall, CallError
+from attnspec.pyspec.calls.cut import share_key_head, take, take_heads
+from attnspec.pyspec.calls.features import BY_PATH, PARTS, Part
+from attnspec.strategies.simpler import Build, resets, simpler_numbers
+from attnspec.strategies.values import fit
 
 Fails = Callable[[AttentionCall], bool]
 # Lengths that a subject, or a bug, may need equal are shortened together as well.
@@ -24,7 +26,8 @@ _SHORTENED = (
     ("value_width",),
     ("key_width", "value_width"),
 )
-_TENSORS = ("query", "key", "value", "bias", "grad_output", "sink")
+# Numbers that may be made simpler: first those of the tensors that every call has.
+_NUMBERS = tuple(part for part in PARTS if part.kind == "numbers")
 
 
 def reduce_call(call: AttentionCall, fails: Fails, budget: int = 2000) -> AttentionCall:
@@ -91,8 +94,8 @@ class _Reducer:
             self.reset_fields()
             self.show_keys()
             self.keep_weights()
-            for name in _TENSORS:
-                self.simplify(name)
+            for part in _NUMBERS:
+                self.simplify(part)
 
     def reset_fields(self) -> None:
         """Reset fields, again from the boldest after each success."""
@@ -125,7 +128,7 @@ class _Reducer:
     def _without(self, axes: tuple[str, ...], start: int, stop: int) -> AttentionCall:
         call = self.call
         for axis in axes:
-            call = keep(call, axis, [i for i in range(getattr(call.axes, axis)) if not start <= i < stop])
+            call = take(call, axis, [i for i in range(getattr(call.axes, axis)) if not start <= i < stop])
         return call
 
     def drop_heads(self) -> None:
@@ -146,70 +149,57 @@ class _Reducer:
         if hkv > 1:
             yield from (partial(share_key_head, call, g) for g in used)
         if len(used) < hkv:
-            yield lambda: keep(call, "key_heads", used)
+            yield lambda: take(call, "key_heads", used)
         for heads in choices:
             if 0 < len(heads) < hq:
-                yield partial(keep_heads, call, heads)
+                yield partial(take_heads, call, heads)
         # Keeping key heads that nobody reads any more, and dropping unread ones one at a time, in case they matter.
         for gone in range(hq if hq > 1 else 0):
-            yield partial(keep, call, "query_heads", [h for h in range(hq) if h != gone])
+            yield partial(take, call, "query_heads", [h for h in range(hq) if h != gone])
         for gone in range(hkv if hkv > 1 else 0):
             if gone not in used:
-                yield partial(keep, call, "key_heads", [g for g in range(hkv) if g != gone])
+                yield partial(take, call, "key_heads", [g for g in range(hkv) if g != gone])
 
     def show_keys(self) -> None:
         """Make hidden entries of the mask visible, and invalid queries valid."""
 
-        def shown(part: list[int]) -> AttentionCall:
-            v = self.call.visibility
-            mask = v.mask.copy()
-            mask.flat[part] = True
-            return self.call.but(visibility=Visibility(mask, v.query_valid, v.empty_rows))
+        for path in ("visibility.mask", "visibility.query_valid"):
+            bits = BY_PATH[path].of(self.call)
+            if bits is not None:
+                self.sweep(np.flatnonzero(~bits).tolist(), partial(self._filled, path, value=True))
 
-        def validated(part: list[int]) -> AttentionCall:
-            v = self.call.visibility
-            assert v.query_valid is not None
-            valid = v.query_valid.copy()
-            valid.flat[part] = True
-            return self.call.but(visibility=Visibility(v.mask, valid, v.empty_rows))
-
-        self.sweep(np.flatnonzero(~self.call.visibility.mask).tolist(), shown)
-        if self.call.visibility.query_valid is not None:
-            self.sweep(np.flatnonzero(~self.call.visibility.query_valid).tolist(), validated)
+    def _filled(self, path: str, at: list[int], value: Any) -> AttentionCall:
+        """The call with these entries of an array set to a value, or to one value each."""
+        array = BY_PATH[path].of(self.call).copy()
+        array.flat[at] = value
+        return self.call.with_parts({path: array})
 
     def keep_weights(self) -> None:
         """Let the dropout keep what it dropped."""
         if self.call.dropout is None:
             return
 
-        def kept(part: list[int]) -> AttentionCall:
-            d = self.call.dropout
-            assert d is not None
-            multiplier = d.multiplier.copy()
-            multiplier.flat[part] = 1.0 / (1.0 - d.probability)
-            return self.call.but(dropout=Dropout(d.probability, multiplier, d.training, d.location, d.returned_weights))
+        kept = 1.0 / (1.0 - self.call.dropout.probability)
+        lost = np.flatnonzero(self.call.dropout.multiplier == 0).tolist()
+        self.sweep(lost, lambda at: self._filled("dropout.multiplier", at, kept))
 
-        self.sweep(np.flatnonzero(self.call.dropout.multiplier == 0).tolist(), kept)
-
-    def simplify(self, name: str) -> None:
+    def simplify(self, part: Part) -> None:
         """Turn the numbers of one tensor into 0, else 1, else an integer, else one with fewer digits."""
-        if getattr(self.call, name) is None:
+        if part.of(self.call) is None:
             return
 
         def numbers() -> np.ndarray:
-            array: np.ndarray = getattr(self.call, name)
+            array: np.ndarray = part.of(self.call)
             return array
 
-        def replaced(part: list[int], new: np.ndarray) -> AttentionCall:
-            array = numbers().copy()
-            array.flat[part] = new
-            return self.call.but(**{name: array})
+        def replaced(at: list[int], new: np.ndarray) -> AttentionCall:
+            return self._filled(part.path, at, new)
 
-        self.sweep(np.flatnonzero(numbers()).tolist(), lambda part: replaced(part, np.zeros(len(part))))
+        self.sweep(np.flatnonzero(numbers()).tolist(), lambda at: replaced(at, np.zeros(len(at))))
         others = np.flatnonzero((numbers() != 0) & (numbers() != 1)).tolist()
-        self.sweep(others, lambda part: replaced(part, np.ones(len(part))))
+        self.sweep(others, lambda at: replaced(at, np.ones(len(at))))
         broken = np.flatnonzero(numbers() != np.rint(numbers())).tolist()
-        self.sweep(broken, lambda part: replaced(part, fit(self.call.dtype, np.rint(numbers().flat[part]) + 0.0)))
+        self.sweep(broken, lambda at: replaced(at, fit(self.call.dtype, np.rint(numbers().flat[at]) + 0.0)))
         for at in np.flatnonzero((numbers() != 0) & (numbers() != 1)).tolist():
             self._simplify_one(at, numbers, replaced)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from pyspec.call import Axes
-from strategies.choosing import Chooser, weighted
-from strategies.features import Features
-from strategies.profiles import Profile
+from attnspec.pyspec.calls.call import Axes
+from attnspec.strategies.chooser import Chooser, weighted
+from attnspec.strategies.features import Features
+from attnspec.strategies.profiles import Profile
 
 _ORDERS = weighted(("keys", 3), ("queries", 1))
 LONG = 127

@@ -8,70 +8,65 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.call import MASK_ENCODINGS, AttentionCall, Dropout, Layout, Scale, Visibility
-from pyspec.formats import round_to
+from attnspec.pyspec.calls.call import MASK_ENCODINGS, AttentionCall, Dropout, Layout
+from attnspec.pyspec.calls.cut import compact
+from attnspec.pyspec.calls.features import BY_PATH, FEATURES, Feature, arrays
+from attnspec.pyspec.calls.formats import round_to
 
 Build = Callable[[], AttentionCall]
 
 
+# Values that are simpler than all others of their part, simplest first.
+_SIMPLER: dict[str, tuple[Any, ...]] = {
+    "encoding": MASK_ENCODINGS,
+    "softcap": (1.0,),
+    "scale": (1.0,),
+    "layout.query": ("contiguous",),
+    "layout.key": ("contiguous",),
+    "layout.value": ("contiguous",),
+    "layout.mask": ("contiguous",),
+}
+
+
 def resets(call: AttentionCall) -> Iterator[Build]:
-    """Candidates with one field reset to something simpler, the boldest first. Building one may raise CallError."""
-    v = call.visibility
-    if call.sink is not None:
-        yield lambda: call.but(sink=None)
-    if call.softcap is not None:
-        yield lambda: call.but(softcap=None)
-    if call.grad_output is not None:
-        yield lambda: call.but(grad_output=None)
-    if call.dropout is not None:
-        yield lambda: call.but(dropout=None)
-        plain = Dropout(0.0, np.ones((1, 1, 1, 1)))
-        if call.dropout.probability or call.dropout.multiplier.size > 1:
-            yield lambda: call.but(dropout=plain)
-    if call.bias is not None:
-        yield from _encoded(call, bias=None)
-    if v.query_valid is not None or v.mask.size > 1 or not v.mask.all():
-        yield from _encoded(call, visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool), None, v.empty_rows))
-    if v.query_valid is not None:
-        yield lambda: call.but(visibility=Visibility(v.mask, None, v.empty_rows))
-        yield lambda: call.but(visibility=Visibility(compact(call.visible), None, v.empty_rows))
-    if compact(v.mask).size < v.mask.size:
-        yield lambda: call.but(visibility=Visibility(compact(v.mask), v.query_valid, v.empty_rows))
-    if call.bias is not None and compact(call.bias).size < call.bias.size:
-        small_bias = compact(call.bias)
-        yield lambda: call.but(bias=small_bias)
-    for encoding in MASK_ENCODINGS[: MASK_ENCODINGS.index(call.encoding)]:
-        yield partial(call.but, encoding=encoding)
-    if call.softcap not in (None, 1.0):
-        yield lambda: call.but(softcap=1.0)
-    for scale in _simpler_scales(call.scale):
-        yield partial(call.but, scale=scale)
+    """Candidates that say less, the boldest first: without a feature, then with simpler ones.
+
+    Building one may raise CallError.
+    """
+    for feature in reversed(FEATURES):
+        if feature.optional and feature.of(call):
+            yield from _without(call, feature)
+    mask = call.visibility.mask
+    valid = call.visibility.query_valid
+    if valid is not None or mask.size > 1 or not mask.all():
+        everything = {"visibility.mask": np.ones((1, 1, 1, 1), dtype=bool), "visibility.query_valid": None}
+        for encoding in MASK_ENCODINGS:
+            yield partial(call.with_parts, {**everything, "encoding": encoding})
+    if valid is not None:
+        yield lambda: call.with_parts({"visibility.mask": compact(call.visible), "visibility.query_valid": None})
+    # Not the dropout's multiplier: one that drops all keys at length 1 could keep none of them again.
+    for part, array in arrays(call, "bits", "numbers"):
+        small = compact(array, [at for at, axis in enumerate(part.axes) if axis in part.shared])
+        if small.size < array.size:
+            yield partial(call.with_parts, {part.path: small})
     if call.layout != Layout():
         yield lambda: call.but(layout=Layout())
-        for name in ("query", "key", "value", "mask"):
-            if getattr(call.layout, name) != "contiguous":
-                changed = {n: getattr(call.layout, n) for n in ("query", "key", "value", "mask")}
-                yield partial(call.but, layout=Layout(**{**changed, name: "contiguous"}))
+    for path, simpler in _SIMPLER.items():
+        now = BY_PATH[path].of(call)
+        if now is not None:
+            for value in simpler[: simpler.index(now)] if now in simpler else simpler:
+                yield partial(call.with_parts, {path: value})
 
 
-def _encoded(call: AttentionCall, **changes: Any) -> Iterator[Build]:
-    """One candidate for each encoding, simplest first."""
-    for encoding in MASK_ENCODINGS:
-        yield partial(call.but, encoding=encoding, **changes)
-
-
-def _simpler_scales(scale: Scale) -> Iterator[Scale]:
-    ladder = (Scale(), Scale(1.0), Scale(scale.value))
-    yield from ladder[: ladder.index(scale) if scale in ladder else len(ladder)]
-
-
-def compact(array: np.ndarray) -> np.ndarray:
-    """The array with length 1 along every axis on which it does not vary."""
-    for axis in range(array.ndim):
-        first = np.take(array, [0], axis=axis) if array.shape[axis] > 1 else array
-        if array.shape[axis] > 1 and bool((array == first).all()):
-            array = first
-    return np.ascontiguousarray(array)
+def _without(call: AttentionCall, feature: Feature) -> Iterator[Build]:
+    """The call without a feature; where that lets the mask be encoded in simpler ways, in each of them."""
+    absent = {feature.optional: feature.absent}
+    encodings = MASK_ENCODINGS if feature.name == "bias" else (call.encoding,)
+    for encoding in encodings:
+        yield partial(call.with_parts, {**absent, "encoding": encoding})
+    drop = call.dropout
+    if feature.name == "dropout" and drop is not None and (drop.probability or drop.multiplier.size > 1):
+        yield lambda: call.but(dropout=Dropout(0.0, np.ones((1, 1, 1, 1))))
 
 
 def rank(x: float) -> tuple[int, float, int]:

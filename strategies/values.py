@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from pyspec.call import Axes
-from pyspec.formats import Format, get_format, round_to
-from strategies.choosing import one_of, weighted
+from attnspec.pyspec.calls.call import Axes
+from attnspec.pyspec.calls.formats import Format, get_format, round_to
+from attnspec.strategies.chooser import one_of, weighted
 
 Triple = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,48 +25,57 @@ def uniform(shape: tuple[int, ...], source: torch.Generator) -> Tensor:
     return torch.rand(shape, generator=source)
 
 
-def call_of(
-    seed: int,
-    dtype: torch.dtype,
-    fill: Fill,
-    shape: tuple[int, tuple[int, int], int, int, int],
-    *,
-    value_width: int | None = None,
-    heads_last: bool = False,
-    dropout: float = 0.0,
-    grad_fill: Fill | None = None,
-    wants: tuple[str, ...] = QKV,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    **options: Any,
-) -> ZooCall:
-    """A call of (batch, (query heads, key heads), queries, keys, width), rounded to dtype.
+@dataclass(frozen=True)
+class Draw:
+    """How operands are filled: from a seed, rounded to a type.
 
-    heads_last: memory in [B,S,H,D] order, seen as [B,H,S,D]. dropout: rate of a realised multiplier, drawn here.
+    heads_last: memory in [B,S,H,D] order, seen as [B,H,S,D]. grad_fill: how the output gradient is, if otherwise.
     """
-    batch, (heads, kv_heads), queries, keys, width = shape
-    source = torch.Generator().manual_seed(seed)
 
-    def drawn(how: Fill, *axes: int) -> Tensor:
-        x = how(axes, source).to(dtype)
-        return x.transpose(1, 2).contiguous().transpose(1, 2) if heads_last else x
+    seed: int
+    dtype: torch.dtype
+    fill: Fill
+    heads_last: bool = False
+    grad_fill: Fill | None = None
 
-    dv = width if value_width is None else value_width
-    multiplier = None
-    if dropout:
-        keep = torch.rand((batch, heads, queries, keys), generator=source) >= dropout
-        multiplier = keep / (1.0 - dropout)
-    return ZooCall(
-        query=drawn(fill, batch, heads, queries, width),
-        key=drawn(fill, batch, kv_heads, keys, width),
-        value=drawn(fill, batch, kv_heads, keys, dv),
-        grad=drawn(grad_fill or fill, batch, heads, queries, dv),
-        attn_mask=mask if mask is None or mask.dtype == torch.bool else mask.to(dtype),
-        bias=None if bias is None else bias.to(dtype),
-        multiplier=multiplier,
-        wants=wants,
-        options={"enable_gqa": heads != kv_heads, **options},
-    )
+    def call(
+        self,
+        shape: tuple[int, tuple[int, int], int, int, int],
+        *,
+        value_width: int | None = None,
+        dropout: float = 0.0,
+        wants: tuple[str, ...] = QKV,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        **options: Any,
+    ) -> ZooCall:
+        """A call of (batch, (query heads, key heads), queries, keys, width).
+
+        dropout: rate of a realised multiplier, drawn here. options: further keyword arguments of the kernel.
+        """
+        batch, (heads, kv_heads), queries, keys, width = shape
+        source = torch.Generator().manual_seed(self.seed)
+
+        def drawn(how: Fill, *axes: int) -> Tensor:
+            x = how(axes, source).to(self.dtype)
+            return x.transpose(1, 2).contiguous().transpose(1, 2) if self.heads_last else x
+
+        dv = width if value_width is None else value_width
+        multiplier = None
+        if dropout:
+            keep = torch.rand((batch, heads, queries, keys), generator=source) >= dropout
+            multiplier = keep / (1.0 - dropout)
+        return ZooCall(
+            query=drawn(self.fill, batch, heads, queries, width),
+            key=drawn(self.fill, batch, kv_heads, keys, width),
+            value=drawn(self.fill, batch, kv_heads, keys, dv),
+            grad=drawn(self.grad_fill or self.fill, batch, heads, queries, dv),
+            attn_mask=mask if mask is None or mask.dtype == torch.bool else mask.to(self.dtype),
+            bias=None if bias is None else bias.to(self.dtype),
+            multiplier=multiplier,
+            wants=wants,
+            options={"enable_gqa": heads != kv_heads, **options},
+        )
 
 
 def lengths_to_ids(lengths: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bench.peers.data import alibi, call_of, lengths_to_ids, normal
+from bench.peers.data import Draw, alibi, lengths_to_ids, normal
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Kernel, Rule, compared, largest, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -66,7 +66,7 @@ def fa2_cases(dtype: str, seed: int) -> tuple[Case, ...]:
     packed = Limits(grad=2.0)
 
     def case(name: str, shape: tuple, limits: Limits = plain, **options: object) -> Case:
-        call = call_of(seed * 100 + len(cases), kind, draw, shape, heads_last=True, **options)
+        call = Draw(seed * 100 + len(cases), kind, draw, heads_last=True).call(shape, **options)
         return compared(name, call, ratio_rule(call, limits))
 
     cases: list[Case] = []
@@ -94,7 +94,7 @@ def fa2_cases(dtype: str, seed: int) -> tuple[Case, ...]:
     cases.append(case("variable lengths, gqa", (1, (4, 2), 113, 190, 40), segments=ids))
     same = lengths_to_ids((31, 44, 22)), lengths_to_ids((31, 44, 22))
     cases.append(case("variable lengths, causal", (1, (2, 2), 97, 97, 64), packed, segments=same, **LOWER))
-    cases.append(repeated(call_of(seed, kind, draw, (2, (2, 2), 64, 64, 32), heads_last=True, **LOWER)))
+    cases.append(repeated(Draw(seed, kind, draw, heads_last=True).call((2, (2, 2), 64, 64, 32), **LOWER)))
     return tuple(cases)
 
 
@@ -114,7 +114,7 @@ def fa3_cases(dtype: str, seed: int) -> tuple[Case, ...]:
     capped = Limits(3.0, 3.0, noise, lambda r: noise(r) + 3e-4)
 
     def case(name: str, shape: tuple, limits: Limits = plain, **options: object) -> Case:
-        call = call_of(seed * 100 + 50 + len(cases), kind, draw, shape, heads_last=True, **options)
+        call = Draw(seed * 100 + 50 + len(cases), kind, draw, heads_last=True).call(shape, **options)
         return compared(name, call, ratio_rule(call, limits))
 
     cases: list[Case] = []
@@ -130,7 +130,7 @@ def fa3_cases(dtype: str, seed: int) -> tuple[Case, ...]:
     cases.append(case("(1023,1024)÷8 causal", (1, (2, 2), 127, 128, 64), **LOWER))
     ids = lengths_to_ids((20, 0, 31, 44)), lengths_to_ids((33, 40, 0, 60))
     cases.append(case("variable lengths, some empty", (1, (4, 2), 95, 133, 64), segments=ids))
-    cases.append(repeated(call_of(seed, kind, draw, (2, (2, 2), 64, 64, 64), heads_last=True, **LOWER)))
+    cases.append(repeated(Draw(seed, kind, draw, heads_last=True).call((2, (2, 2), 64, 64, 64), **LOWER)))
     return tuple(cases)
 
 

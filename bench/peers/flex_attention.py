@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.peers.data import alibi, call_of, lengths_to_ids, normal
+from bench.peers.data import Draw, alibi, lengths_to_ids, normal
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Rule, compared, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -50,7 +50,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     row, key = torch.arange(n)[:, None], torch.arange(n)[None, :]
 
     def case(name: str, shape: tuple = square, **options: object) -> None:
-        call = call_of(seed * 100 + len(made), kind, draw, shape, **options)
+        call = Draw(seed * 100 + len(made), kind, draw).call(shape, **options)
         made.append(compared(name, call, mean_rule(call, factor)))
 
     case("no modification")
@@ -65,7 +65,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     case("grouped heads", (1, (4, 2), 128, 128, 64), is_causal=True)
     case("rectangle", (1, (2, 2), 64, 192, 64))
     hidden = torch.arange(n) < 32
-    call = call_of(seed * 100 + 80, kind, draw, square, mask=(~hidden)[:, None].expand(n, n))
+    call = Draw(seed * 100 + 80, kind, draw).call(square, mask=(~hidden)[:, None].expand(n, n))
     made.append(compared("empty rows", call, empty_rows(call, hidden)))
     return tuple(made)
 

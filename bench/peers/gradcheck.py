@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from bench.peers.data import call_of, normal
+from bench.peers.data import Draw, normal
 from bench.peers.model import Case, Kernel, Rule, words
 
 
@@ -17,7 +17,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     for number, (name, options) in enumerate(
         (("plain", {}), ("causal", {"is_causal": True}), ("masked", {"attn_mask": mask}))
     ):
-        call = call_of(seed * 100 + number, torch.float64, normal(), (4, (4, 4), 2, 2, 16))
+        call = Draw(seed * 100 + number, torch.float64, normal()).call((4, (4, 4), 2, 2, 16))
         inputs = (call.query, call.key, call.value)
 
         def check(kernel: Kernel, inputs: tuple = inputs, options: dict = options) -> str | None:

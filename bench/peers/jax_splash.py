@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.peers.data import call_of, uniform
+from bench.peers.data import Draw, uniform
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Rule, compared, not_close, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -50,7 +50,9 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
         if mask is not None:
             mask[~mask.any(-1), 0] = True
         heads = rng.choice(((2, 2), (4, 2)))
-        call = call_of(seed * 100 + number, DTYPES[dtype], uniform, (1, heads, queries, keys, 64), mask=mask, **options)
+        call = Draw(seed * 100 + number, DTYPES[dtype], uniform).call(
+            (1, heads, queries, keys, 64), mask=mask, **options
+        )
         made.append(compared(f"{kind} ({queries},{keys})", call, close(call)))
     return tuple(made)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.peers.data import call_of, uniform
+from bench.peers.data import Draw, uniform
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Rule, compared, not_close, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -23,7 +23,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     """The one problem on attention, five times."""
     made = []
     for number in range(TRIALS):
-        call = call_of(seed * 100 + number, DTYPES[dtype], uniform, (2, (4, 4), 128, 128, 256), wants=())
+        call = Draw(seed * 100 + number, DTYPES[dtype], uniform).call((2, (4, 4), 128, 128, 256), wants=())
         made.append(compared(f"trial {number}", call, close(call, LIMIT[dtype])))
     return tuple(made)
 

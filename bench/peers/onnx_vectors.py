@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.peers.data import call_of, uniform
+from bench.peers.data import Draw, uniform
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Rule, compared, not_close, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -29,7 +29,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
         return mask
 
     def case(name: str, axes: tuple = shape, **options: object) -> None:
-        call = call_of(seed * 100 + len(made), DTYPES[dtype], uniform, axes, wants=(), **options)
+        call = Draw(seed * 100 + len(made), DTYPES[dtype], uniform).call(axes, wants=(), **options)
         made.append(compared(name, call, close(call)))
 
     case("plain")
@@ -48,7 +48,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     empty = bits(4, 6)
     empty[1] = False
     case("a row masked out", mask=empty)
-    hidden = call_of(seed * 100 + 70, DTYPES[dtype], uniform, shape, wants=(), mask=torch.arange(6) < 4)
+    hidden = Draw(seed * 100 + 70, DTYPES[dtype], uniform).call(shape, wants=(), mask=torch.arange(6) < 4)
     hidden.value[:, :, 4:] = 1000.0
     made.append(compared("large values behind the mask", hidden, close(hidden)))
     return tuple(made)

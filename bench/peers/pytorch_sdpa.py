@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bench.peers.data import QKV, call_of, uniform
+from bench.peers.data import QKV, Draw, uniform
 from bench.peers.model import DTYPES, Case, Rule, compared, largest, not_close, words
 from tests.mutants.calls import Tensors, ZooCall, operands, wanted
 
@@ -76,7 +76,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     made: list[Case] = []
 
     def case(name: str, shape: tuple, factors: dict[str, float] = FLASH, **options: object) -> None:
-        call = call_of(seed * 100 + len(made), kind, uniform, shape, heads_last=True, **options)
+        call = Draw(seed * 100 + len(made), kind, uniform, heads_last=True).call(shape, **options)
         made.append(compared(name, call, fudged(call, factors)))
 
     case("flash (4,8) d 8", (2, (4, 4), 4, 8, 8))
@@ -95,7 +95,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
         )  # fmt: skip
     mask = torch.ones((16, 16), dtype=torch.bool)
     mask[::4] = False
-    call = call_of(seed * 100 + 90, kind, uniform, (2, (2, 2), 16, 16, 8), mask=mask)
+    call = Draw(seed * 100 + 90, kind, uniform).call((2, (2, 2), 16, 16, 8), mask=mask)
     made.append(compared("every fourth row masked out", call, empty_rows(call)))
     return tuple(made)
 

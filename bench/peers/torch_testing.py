@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from bench.peers.data import call_of, normal
+from bench.peers.data import Draw, normal
 from bench.peers.model import DTYPES, Case, Rule, compared, words
 from bench.peers.pytorch_sdpa import math_backend
 from tests.mutants.calls import Tensors, ZooCall
@@ -32,7 +32,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     made: list[Case] = []
 
     def case(name: str, shape: tuple, **options: object) -> None:
-        call = call_of(seed * 100 + len(made), DTYPES[dtype], normal(), shape, **options)
+        call = Draw(seed * 100 + len(made), DTYPES[dtype], normal()).call(shape, **options)
         made.append(compared(name, call, close(call)))
 
     source = torch.Generator().manual_seed(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.peers.data import call_of, normal
+from bench.peers.data import Draw, normal
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Rule, compared, not_close, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -24,10 +24,8 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     """(1,2,N,64) with N = 128 and 256, causal and not, scale 0.5."""
     made = []
     for number, (length, causal) in enumerate(((128, True), (128, False), (256, True))):
-        call = call_of(
-            seed * 100 + number, DTYPES[dtype], normal(0.5), (1, (2, 2), length, length, 64), grad_fill=normal(),
-            is_causal=causal, scale=0.5,
-        )  # fmt: skip
+        filled = Draw(seed * 100 + number, DTYPES[dtype], normal(0.5), grad_fill=normal())
+        call = filled.call((1, (2, 2), length, length, 64), is_causal=causal, scale=0.5)
         made.append(compared(f"N {length}{' causal' if causal else ''}", call, hundredth(call)))
     return tuple(made)
 

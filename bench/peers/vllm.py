@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.peers.data import call_of, lengths_to_ids, normal
+from bench.peers.data import Draw, lengths_to_ids, normal
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Rule, compared, not_close, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -23,7 +23,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     made: list[Case] = []
 
     def case(name: str, shape: tuple, **options: object) -> None:
-        call = call_of(seed * 100 + len(made), DTYPES[dtype], normal(), shape, heads_last=True, wants=(), **options)
+        call = Draw(seed * 100 + len(made), DTYPES[dtype], normal(), heads_last=True).call(shape, wants=(), **options)
         made.append(compared(name, call, close(call)))
 
     case("decode, 463 keys", (2, (4, 2), 1, 463, 128), **LOWER)

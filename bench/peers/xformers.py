@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from bench.peers.data import QKV, call_of, lengths_to_ids, normal
+from bench.peers.data import QKV, Draw, lengths_to_ids, normal
 from bench.peers.eager import eager
 from bench.peers.model import DTYPES, Case, Kernel, Rule, compared, not_close, words
 from tests.mutants.calls import Tensors, ZooCall
@@ -37,7 +37,7 @@ def padding_poisoned(seed: int, kind: torch.dtype) -> Case:
     """NaN in keys and values behind the used length: the same bits as with zeros there."""
     used = 34
     mask = (torch.arange(68) < used)[None, None, None]
-    clean = call_of(seed, kind, normal(3.0), (2, (2, 2), 15, 68, 16), mask=mask)
+    clean = Draw(seed, kind, normal(3.0)).call((2, (2, 2), 15, 68, 16), mask=mask)
     tail = (torch.arange(68) >= used)[None, None, :, None]
     poison = replace(
         clean, key=clean.key.masked_fill(tail, torch.nan), value=clean.value.masked_fill(tail, torch.nan)
@@ -57,7 +57,7 @@ def cases(dtype: str, seed: int) -> tuple[Case, ...]:
     made: list[Case] = []
 
     def case(name: str, shape: tuple, **options: object) -> None:
-        call = call_of(seed * 100 + len(made), kind, draw, shape, grad_fill=normal(), heads_last=True, **options)
+        call = Draw(seed * 100 + len(made), kind, draw, grad_fill=normal(), heads_last=True).call(shape, **options)
         made.append(compared(name, call, constants(call, dtype)))
 
     case("no bias", (2, (3, 3), 34, 68, 32))

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from certify.subject import Capabilities
-from pyspec.formats import FORMATS
-from pyspec.ledger import every_operation_stored
+from attnspec.certify.claims import Capabilities
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.oracle.ledger import every_operation_stored
 
 CLAIMS = Capabilities(
     dtypes=tuple(FORMATS), value_width_differs=False, grouped_heads=False, any_scale=False,

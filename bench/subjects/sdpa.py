@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from certify.subject import Capabilities
-from pyspec import Ledger
-from pyspec.formats import FORMATS
-from pyspec.ledger import flash, one_precision
+from attnspec.certify.claims import Capabilities
+from attnspec.pyspec import Ledger
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.oracle.ledger import flash, one_precision
 
 SAME_WIDTHS = Capabilities(
     dtypes=tuple(FORMATS), bias_gradient=False, value_width_differs=False, zero_sizes=False,

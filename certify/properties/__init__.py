@@ -1,7 +1,8 @@
-"""The properties: every claim that a subject is held to, in one registry."""
+"""The properties: every claim that a subject is held to, in one registry (attnspec.certify.trials.registered)."""
 
-from certify.properties import (  # noqa: F401
+from attnspec.certify.properties import (  # noqa: F401
     agreement,
+    alibi,
     contract,
     dropout,
     dropout_masks,
@@ -17,6 +18,3 @@ from certify.properties import (  # noqa: F401
     visibility,
     visibility_hidden,
 )
-from certify.properties.model import Bench, Outcome, Property, registered
-
-__all__ = ["Bench", "Outcome", "Property", "registered"]

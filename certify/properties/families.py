@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
-from certify.properties.agree import agree, expected_tensors, is_vacuous, observed
-from certify.properties.explain import dot_scores, explained, output_of, without_modifiers
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.subject import Capabilities
-from pyspec import AttentionCall, CallError, Scale
-from pyspec.families import (
-    Additive,
-    Bilinear,
-    Cosine,
-    Family,
-    FamilyCall,
-    FamilyError,
-    FamilyOracle,
-    family_bounds,
-    reduce_to_dot,
-)
-from pyspec.families.kinds import family_call
-from pyspec.formats import get_format, round_to
-from pyspec.normalisers import entmax_rows, sparsemax_rows
-from pyspec.scale import wrong_multipliers
+from attnspec.certify.claims import Capabilities, requires
+from attnspec.certify.properties.agreement import SHARE
+from attnspec.certify.properties.wrong_scales import wrong_multipliers
+from attnspec.certify.trials.diagnosis import Tensors, dot_scores, fitting, output_of, softmax_weights
+from attnspec.certify.trials.property import Trials, claim, without_modifiers
+from attnspec.certify.trials.trial import Trial
+from attnspec.pyspec import AttentionCall, CallError
+from attnspec.pyspec.calls.errors import FamilyError
+from attnspec.pyspec.calls.formats import get_format, round_to
+from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
+from attnspec.pyspec.handover.reduce_to_dot import reduce_to_dot
+from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
+from attnspec.strategies.derived import call_rng
+
+FORWARD_AND_KEYS = ("output", "lse", "grad_key", "grad_value")
 
 
-def families_of(c: Capabilities) -> tuple[str, ...]:
-    """Score families that a subject claims beyond dot products."""
-    return tuple(getattr(c, "families", ()))
-
-
-def _needs(name: str) -> Callable[[Capabilities], str | None]:
-    return lambda c: None if name in families_of(c) else f"the {name} family not claimed"
-
-
-def _draw(call: AttentionCall, name: str) -> FamilyCall | None:
+def _draw(call: AttentionCall, name: str) -> AttentionCall | None:
     """The call with scores of that family, its parameters drawn from the call itself."""
     call = without_modifiers(call)
     rng = call_rng(call, name)
@@ -60,42 +47,17 @@ def _draw(call: AttentionCall, name: str) -> FamilyCall | None:
         )
     else:
         family = Cosine("zero")
-    if call.scale.value is None and name != "bilinear":
-        call = call.but(scale=Scale(float(rng.choice([1.0, 4.0])), call.scale.placement))
+    if call.scale is None and name != "bilinear":
+        call = call.but(scale=float(rng.choice([1.0, 4.0])))
     try:
-        return family_call(call, family)
+        return call.but(score=family)
     except FamilyError:
         return None
 
 
-def judge_family(call: FamilyCall, bench: Bench, mistakes: dict[str, np.ndarray]) -> Outcome:
-    """Hold the subject to the exact tensors of a call of any family; `mistakes` are unscaled scores by name."""
-    seen = observed(call, bench)
-    allowed = family_bounds(call, bench.ledger_for(call.dtype))
-    oracle = FamilyOracle(call)
-    names = list(expected_tensors(call, bench))
-    names += [n for n in (f"grad_{p}" for p in call.family.parameters()) if n in seen.tensors]
-    for name in names:
-        if seen.tensors[name].shape != allowed[name].shape:
-            return Outcome(
-                broken=f"{name} has shape {list(seen.tensors[name].shape)}: expected {list(allowed[name].shape)}"
-            )
-    judged = tuple(oracle.judge(n, seen.tensors[n], allowed[n]) for n in names)
-    vacuous = tuple(n for n in names if _says_nothing(call, n, allowed[n]))
-    outcome = Outcome(judgements=judged, vacuous=vacuous, kernel=seen.kernel)
-    wrong = {n: {"output": output_of(call, u)} for n, u in mistakes.items()} if outcome.refuted else {}
-    return explained(outcome, seen.tensors, allowed, wrong)
-
-
-def _says_nothing(call: AttentionCall, name: str, bound: np.ndarray) -> bool:
-    if name in ("output", "lse"):
-        return is_vacuous(call, name, bound)
-    return bound.size > 0 and bool(np.isinf(bound).all())
-
-
-def _wrong_scores(call: FamilyCall) -> dict[str, np.ndarray]:
+def _wrong_scores(call: AttentionCall) -> dict[str, np.ndarray]:
     """Unscaled scores of the usual confusions of the call's family, by name."""
-    family = call.family
+    family = call.score
     q, k = call.query, call.key[:, list(call.head_map)]
     kt = np.swapaxes(k, -1, -2)
     with np.errstate(all="ignore"):
@@ -124,61 +86,68 @@ def _wrong_scores(call: FamilyCall) -> dict[str, np.ndarray]:
         }
 
 
-def _agrees(name: str) -> Callable[[AttentionCall, Bench], Outcome]:
-    def check(call: AttentionCall, bench: Bench) -> Outcome:
-        unclaimed = _needs(name)(bench.subject.capabilities)
-        if unclaimed is not None:
-            return Outcome(skipped=f"{unclaimed} by {bench.subject.name}")
-        drawn = _draw(call, name)
-        if drawn is None:
-            return Outcome(skipped=f"no {name} score of this call")
-        return judge_family(drawn, bench, _wrong_scores(drawn))
-
-    return check
+def _named(call: AttentionCall, observed: Tensors, allowed: Tensors) -> Iterable[str]:
+    return fitting({n: {"output": output_of(call, u)} for n, u in _wrong_scores(call).items()}, observed, allowed)
 
 
-def _length_free(call: AttentionCall, bench: Bench) -> Outcome:
-    unclaimed = _needs("cosine")(bench.subject.capabilities)
-    if unclaimed is not None:
-        return Outcome(skipped=f"{unclaimed} by {bench.subject.name}")
+def _agrees(name: str, call: AttentionCall) -> Trials:
+    drawn = _draw(call, name)
+    if drawn is None:
+        return f"no {name} score of this call"
+    yield Trial(drawn)
+
+
+for _name, _claim in (
+    ("bilinear", "A bilinear score is q W kᵀ: output and gradients, the metric's among them, follow from it."),
+    ("additive", "An additive score is vᵀ tanh(W_q q + W_k k + b), pair by pair, and no product of matrices."),
+    ("cosine", "A cosine score is q · k over both lengths, and a vector of length zero follows the named policy."),
+):
+    claim(
+        f"{_name}-agreement",
+        _claim,
+        basis="definition of the family; backward is the transpose of its JVP (tested in exact arithmetic)",
+        needs=requires(f"{_name}_score"),
+        diagnose=_named,
+        share=SHARE,
+        small=True,
+    )(partial(_agrees, _name))
+
+
+@claim(
+    "cosine-ignores-length",
+    "A query four times as long has the same cosine scores.",
+    basis="homogeneity: the length cancels",
+    needs=requires("cosine_score"),
+    small=True,
+)
+def cosine_ignores_length(call: AttentionCall) -> Trials:
     drawn = _draw(call, "cosine")
     if drawn is None:
-        return Outcome(skipped="no cosine score of this call")
+        return "no cosine score of this call"
     longer = 4.0 * drawn.query
     if (np.abs(longer) > get_format(call.dtype).largest).any():
-        return Outcome(skipped="the longer query leaves the format's range")
-    moved = drawn.but(query=longer)
-    seen = observed(moved, bench)
-    names = [n for n in expected_tensors(moved, bench) if n in ("output", "lse", "grad_key", "grad_value")]
-    allowed = family_bounds(moved, bench.ledger_for(call.dtype))
-    oracle = FamilyOracle(drawn)
-    return Outcome(
-        judgements=tuple(oracle.judge(n, seen.tensors[n], allowed[n]) for n in names),
-        vacuous=tuple(n for n in names if _says_nothing(moved, n, allowed[n])),
-        kernel=seen.kernel,
-    )
+        return "the longer query leaves the format's range"
+    yield Trial(drawn.but(query=longer), against=drawn, tensors=FORWARD_AND_KEYS)
 
 
-def _reduced(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "bilinear-reduces-to-dot",
+    "A bilinear call reduced exactly to dot products, q' = q W, gives the bilinear result.",
+    theorem="bilinear_reduces_to_dot",
+    small=True,
+)
+def bilinear_reduces_to_dot(call: AttentionCall, claims: Capabilities) -> Trials:
     """A bilinear call whose reduction is exact, run by the subject as a call of dot products."""
-    call = without_modifiers(call)
     rng = call_rng(call, "reduction")
     width = call.axes.key_width
     metric = rng.integers(-1, 2, (1, width, width)).astype(np.float64)
     query = rng.integers(-3, 4, call.query.shape).astype(np.float64)
-    bilinear = family_call(call.but(query=query), Bilinear(metric))
+    bilinear = call.but(query=query, score=Bilinear(metric))
     reduced = reduce_to_dot(bilinear).call
-    if bench.uncovered(reduced) is not None:
+    if not claims.any_scale:
         # The reduced call gives its multiplier as a number; a subject with a default only has it by default.
         reduced = reduced.but(scale=call.scale)
-    seen = observed(reduced, bench)
-    names = [n for n in expected_tensors(reduced, bench) if n in ("output", "lse", "grad_key", "grad_value")]
-    allowed, oracle = bench.bounds(reduced), FamilyOracle(bilinear)
-    return Outcome(
-        judgements=tuple(oracle.judge(n, seen.tensors[n], allowed[n]) for n in names),
-        vacuous=tuple(n for n in names if is_vacuous(reduced, n, allowed[n])),
-        kernel=seen.kernel,
-    )
+    yield Trial(reduced, against=bilinear, tensors=FORWARD_AND_KEYS)
 
 
 _DECLARED = (0.25, 0.375, 3.0, 0.125)
@@ -198,7 +167,6 @@ def _declared_scale(call: AttentionCall) -> AttentionCall | None:
     """Scores small enough to tell multipliers apart, and a multiplier that no mistake leaves as it is."""
     if call.axes.any_zero:
         return None
-    call = without_modifiers(call)
     rng = call_rng(call, "scale-gate")
     query = rng.integers(-2, 3, call.query.shape).astype(np.float64)
     key = rng.integers(-2, 3, call.key.shape).astype(np.float64)
@@ -207,59 +175,57 @@ def _declared_scale(call: AttentionCall) -> AttentionCall | None:
     except CallError:
         return None
     value = float(rng.choice(_DECLARED)) if rng.random() < 0.75 else None
-    return call.but(scale=Scale(value, call.scale.placement))
+    return call.but(scale=value)
 
 
-def _scale_gate(call: AttentionCall, bench: Bench) -> Outcome:
-    if call.scale.value is not None and not bench.subject.capabilities.any_scale:
-        call = call.but(scale=Scale(None, call.scale.placement))
-    outcome = agree(call, bench)
-    if not outcome.refuted or outcome.broken is not None:
-        return outcome
-    seen, allowed = bench.observe(call), bench.bounds(call)
+def _default_where_unclaimed(call: AttentionCall, claims: Capabilities) -> AttentionCall:
+    """The call with the default scale where no other is claimed."""
+    return call if claims.any_scale else call.but(scale=None)
+
+
+def _wrong_scale(call: AttentionCall, observed: Tensors, allowed: Tensors) -> Iterable[str]:
     u = dot_scores(call)
     wrong = wrong_multipliers(call.scale_value, call.axes.key_width, call.axes.query_heads)
-    return explained(
-        outcome, seen.tensors, allowed, {n: {"output": output_of(call, u, scale=x)} for n, x in wrong.items()}
-    )
+    return fitting({n: {"output": output_of(call, u, scale=x)} for n, x in wrong.items()}, observed, allowed)
+
+
+@claim(
+    "scale-gate",
+    "The declared multiplier is applied once, is no denominator, and its default comes from the key width.",
+    theorem="scale_placements_equal",
+    also=("scale_moves_into_queries",),
+    prepare=_declared_scale,
+    diagnose=_wrong_scale,
+    small=True,
+    within_claim=False,
+    resembles=("dfdx#171", "maxtext#1370"),
+)
+def scale_gate(call: AttentionCall, claims: Capabilities) -> Trials:
+    yield Trial(_default_where_unclaimed(call, claims))
 
 
 def _gaps(call: AttentionCall) -> AttentionCall | None:
     """Scores with gaps of one to eight, where sparse maps drop keys that softmax keeps."""
     if call.axes.any_zero or call.axes.keys < 2:
         return None
-    call = without_modifiers(call)
     rng = call_rng(call, "gaps")
     query, key = np.zeros_like(call.query), np.zeros_like(call.key)
     query[..., 0] = rng.integers(1, 3, query.shape[:-1])
     key[..., 0] = rng.integers(0, 5, key.shape[:-1])
-    return call.but(query=query, key=key, scale=Scale(1.0, call.scale.placement), dropout=None)
+    return call.but(query=query, key=key, scale=1.0, dropout=None)
 
 
-def _is_softmax(call: AttentionCall, bench: Bench) -> Outcome:
-    if not bench.subject.capabilities.any_scale:
-        call = call.but(scale=Scale(None, call.scale.placement))
-    outcome = agree(call, bench, tensors=("output", "lse"))
-    if not outcome.refuted or outcome.broken is not None:
-        return outcome
-    seen, allowed = bench.observe(call), bench.bounds(call)
+def _wrong_normaliser(call: AttentionCall, observed: Tensors, allowed: Tensors) -> Iterable[str]:
     u = dot_scores(call)
     maps = {
         "sparsemax instead of softmax": sparsemax_rows,
         "1.5-entmax instead of softmax": lambda visible, s: entmax_rows(visible, s, 1.5),
-        "powers of two instead of e": lambda visible, s: _softmax_base(visible, s, 2.0),
+        "powers of two instead of e": lambda visible, s: softmax_weights(visible, s * np.log(2.0)),
         "sigmoid instead of softmax": lambda visible, s: np.where(visible, 1.0 / (1.0 + np.exp(-s)), 0.0),
         "exponentials not normalised": lambda visible, s: np.where(visible, np.exp(s), 0.0),
         "hard maximum instead of softmax": _hard,
     }
-    wrong = {n: {"output": output_of(call, u, weights=rows)} for n, rows in maps.items()}
-    return explained(outcome, seen.tensors, allowed, wrong)
-
-
-def _softmax_base(visible: np.ndarray, scores: np.ndarray, base: float) -> np.ndarray:
-    from certify.properties.explain import softmax_weights
-
-    return softmax_weights(visible, scores * np.log(base))
+    return fitting({n: {"output": output_of(call, u, weights=rows)} for n, rows in maps.items()}, observed, allowed)
 
 
 def _hard(visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -268,61 +234,14 @@ def _hard(visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return hits / np.maximum(hits.sum(axis=-1, keepdims=True), 1)
 
 
-for _name, _claim in (
-    ("bilinear", "A bilinear score is q W kᵀ: output and gradients, the metric's among them, follow from it."),
-    ("additive", "An additive score is vᵀ tanh(W_q q + W_k k + b), pair by pair, and no product of matrices."),
-    ("cosine", "A cosine score is q · k over both lengths, and a vector of length zero follows the named policy."),
-):
-    register(
-        Property(
-            id=f"{_name}-agreement",
-            claim=_claim,
-            theorem=None,
-            basis="definition of the family; backward is the transpose of its JVP (tested in exact arithmetic)",
-            check=_agrees(_name),
-            needs=_needs(_name),
-            small=True,
-        )
-    )
-register(
-    Property(
-        id="cosine-ignores-length",
-        claim="A query four times as long has the same cosine scores.",
-        theorem=None,
-        basis="homogeneity: the length cancels",
-        check=_length_free,
-        needs=_needs("cosine"),
-        small=True,
-    )
+@claim(
+    "normaliser-is-softmax",
+    "Rows are normalised by softmax, and by no sparse, unnormalised or other map.",
+    theorem="common_factor_cancels",
+    prepare=_gaps,
+    diagnose=_wrong_normaliser,
+    small=True,
+    within_claim=False,
 )
-register(
-    Property(
-        id="bilinear-reduces-to-dot",
-        claim="A bilinear call reduced exactly to dot products, q' = q W, gives the bilinear result.",
-        theorem="bilinear_reduces_to_dot",
-        check=_reduced,
-        small=True,
-    )
-)
-register(
-    Property(
-        id="scale-gate",
-        claim="The declared multiplier is applied once, is no denominator, and its default comes from the key width.",
-        theorem="scale_placements_equal",
-        also=("scale_moves_into_queries",),
-        check=_scale_gate,
-        prepare=_declared_scale,
-        small=True,
-        catches=("dfdx#171", "maxtext#1370"),
-    )
-)
-register(
-    Property(
-        id="normaliser-is-softmax",
-        claim="Rows are normalised by softmax, and by no sparse, unnormalised or other map.",
-        theorem="common_factor_cancels",
-        check=_is_softmax,
-        prepare=_gaps,
-        small=True,
-    )
-)
+def normaliser_is_softmax(call: AttentionCall, claims: Capabilities) -> Trials:
+    yield Trial(_default_where_unclaimed(call, claims), tensors=("output", "lse"))

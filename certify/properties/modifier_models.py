@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certify.properties.explain import dot_scores
-from pyspec import AttentionCall
+from attnspec.certify.trials.diagnosis import dot_scores
+from attnspec.pyspec import AttentionCall
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, expected_tensors, failure, joined, observed
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_queries, with_mask
-from certify.subject import Capabilities
-from pyspec import AttentionCall, CallError, Visibility
-from pyspec.policies import Contract, Prepared, Sentinel, contract_reference, prepare, rows_without_key
+from attnspec.certify.claims import Capabilities, requires
+from attnspec.certify.trials.contracts import NotANumber
+from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
+from attnspec.certify.trials.trial import IndexMap, Trial
+from attnspec.pyspec import AttentionCall, CallError, Visibility
+from attnspec.pyspec.calls.masks.policies import (
+    Contract,
+    Prepared,
+    Sentinel,
+    contract_reference,
+    prepare,
+    real_queries,
+    rows_without_key,
+)
+from attnspec.strategies.derived import call_rng, take_queries, with_mask
 
 
 def _unused_queries(call: AttentionCall) -> AttentionCall | None:
@@ -33,71 +42,80 @@ def _unused_queries(call: AttentionCall) -> AttentionCall | None:
     return with_mask(call, mask).but(visibility=v)
 
 
-def _run(prepared: Prepared, bench: Bench) -> Outcome:
-    """The kernel's call agrees by itself, and what the policy makes of its results are those of the call."""
-    kernel_call = prepared.kernel_call
-    direct = agree(kernel_call, bench)
-    if direct.skipped is not None or direct.broken is not None:
-        return direct
-    seen = observed(kernel_call, bench)
-    done, bounds = prepared.finish(seen.tensors), bench.bounds(kernel_call)
-    keys, rows = prepared.call.axes.keys, rows_without_key(prepared.call)
-    oracle = bench.oracle(prepared.call)
-    judged = []
-    for name in expected_tensors(prepared.call, bench):
-        allowed = bounds[name]
-        if prepared.policy == "sentinel_key":
-            if name in ("output", "lse"):
-                # An unused row reads the sentinel: what it holds is the model's business.
-                allowed = np.where(rows[..., None] if name == "output" else rows, np.inf, allowed)
-            elif name in ("grad_key", "grad_value"):
-                allowed = allowed[:, :, :keys]
-            elif name == "grad_bias":
-                allowed = allowed[..., :keys]
-                if allowed.shape != done[name].shape:
-                    continue
-        elif name == "output":
-            allowed = np.where(rows[..., None], 0.0, allowed)
-        judged.append(oracle.judge(name, done[name], allowed))
-    return joined(direct, Outcome(judgements=tuple(judged), kernel=seen.kernel))
-
-
-def _sanitized(call: AttentionCall, bench: Bench) -> Outcome:
-    try:
-        prepared = prepare(call, "sanitize_then_zero_invalid_query")
-    except CallError as error:
-        return Outcome(skipped=str(error))
-    return _run(prepared, bench)
-
-
-def _with_sentinel(call: AttentionCall, bench: Bench) -> Outcome:
-    a, rng = call.axes, call_rng(call, "sentinel")
-    key, value = (rng.integers(-2, 3, n).astype(np.float64) for n in (a.key_width, a.value_width))
-    try:
-        quiet = prepare(call, "sentinel_key", sentinel=Sentinel(key, value, reach="rows_without_key"))
-        loud = prepare(call, "sentinel_key", sentinel=Sentinel(key, value))
-    except CallError as error:
-        return Outcome(skipped=str(error))
-    return joined(_run(quiet, bench), agree(loud.kernel_call, bench))
-
-
-def _rejected(call: AttentionCall, bench: Bench) -> Outcome:
-    """Empty rows never reach the subject; what is left without them comes out the same."""
+@claim(
+    "policy-reject",
+    "Under 'reject' no row without a key reaches the subject, and the other rows come out the same.",
+    theorem="queries_independent",
+    prepare=_unused_queries,
+    needs=requires("masks"),
+    small=True,
+)
+def policy_reject(call: AttentionCall) -> Trials:
     empty = np.logical_not(call.visible.any(axis=-1))
     kept = np.flatnonzero(~empty.any(axis=(0, 1)))
     if kept.size == 0:
-        return Outcome(skipped="every query is blind in some head")
-    if empty.any():
-        try:
-            call.but(visibility=replace(call.visibility, empty_rows="reject"))
-        except CallError:
-            pass
-        else:
-            return Outcome(broken="a call with an empty row was accepted under the policy 'reject'")
+        return "every query is without a key in some head"
     rest = take_queries(call, kept)
     rest = rest.but(visibility=replace(rest.visibility, empty_rows="reject"))
-    views = {name: (lambda t: t[:, :, kept]) for name in ("output", "lse", "grad_query")}
-    return agree(rest, bench, tensors=tuple(views), against=call, views=views)
+    yield Trial(rest, against=call, views=dict.fromkeys(ROWWISE, ((2, kept),)), tensors=ROWWISE)
+
+
+@claim(
+    "policy-sanitize",
+    "Unused queries that borrow a key before the softmax and are zeroed after it leave no trace.",
+    theorem="unused_rows_leave_no_trace",
+    also=("empty_row_output_zero", "empty_row_gradient_zero", "queries_independent"),
+    prepare=_unused_queries,
+    needs=requires("masks"),
+    small=True,
+)
+def policy_sanitize(call: AttentionCall) -> Trials:
+    try:
+        prepared = prepare(call, "sanitize_then_zero_invalid_query")
+    except CallError as error:
+        return str(error)
+    yield Trial(prepared.kernel_call)
+    # The rows of unused queries are thrown away: what is left is that of the call.
+    used = real_queries(prepared.call)[:, None, :, None]
+    where = {"output": used, "grad_query": used, "lse": used[..., 0]}
+    yield Trial(prepared.kernel_call, against=prepared.call, where=where)
+
+
+@claim(
+    "policy-sentinel-key",
+    "A sentinel key is one more key; where only unused queries read it, all others stay as they are.",
+    theorem="locality_forward",
+    also=("locality_backward", "singleton_copies_value"),
+    prepare=_unused_queries,
+    needs=requires("masks"),
+    small=True,
+)
+def policy_sentinel_key(call: AttentionCall) -> Trials:
+    a, rng = call.axes, call_rng(call, "sentinel")
+    key, value = (rng.integers(-2, 3, n).astype(np.float64) for n in (a.key_width, a.value_width))
+    try:
+        for_unused = prepare(call, "sentinel_key", sentinel=Sentinel(key, value, reach="rows_without_key"))
+        for_all = prepare(call, "sentinel_key", sentinel=Sentinel(key, value))
+    except CallError as error:
+        return str(error)
+    yield Trial(for_unused.kernel_call)
+    yield _beside_sentinel(for_unused)
+    yield Trial(for_all.kernel_call)
+
+
+def _beside_sentinel(prepared: Prepared) -> Trial:
+    """All but what is the sentinel's: what an unused row reads there, and the sentinel's own gradients."""
+    call, keys = prepared.call, prepared.call.axes.keys
+    own = np.arange(keys + 1) < keys
+    column = np.minimum(np.arange(keys + 1), keys - 1)
+    others = ~rows_without_key(call)
+    where = {"output": others[..., None], "lse": others, "grad_key": own[:, None], "grad_value": own[:, None]}
+    views: dict[str, IndexMap] = {"grad_key": ((2, column),), "grad_value": ((2, column),)}
+    tensors = [*ROWWISE, "grad_key", "grad_value"]
+    if call.bias is not None and call.bias.shape[3] == keys:
+        where["grad_bias"], views["grad_bias"] = own, ((3, column),)
+        tensors.append("grad_bias")
+    return Trial(prepared.kernel_call, against=call, tensors=tuple(tensors), where=where, views=views)
 
 
 def declared_contract(c: Capabilities) -> str | None:
@@ -105,94 +123,41 @@ def declared_contract(c: Capabilities) -> str | None:
     return "zeros" if c.empty_rows else c.empty_row_contract
 
 
-def _contracted(call: AttentionCall, bench: Bench) -> Outcome:
-    """Empty rows come out as the subject's own contract says, with gradients and without."""
-    declared = declared_contract(bench.subject.capabilities)
-    if declared is None:
-        return Outcome(skipped="the subject declares nothing about empty rows")
-    contract = Contract(bench.subject.name, declared)
+@claim(
+    "policy-backend-contract",
+    "A row without a key comes out as the subject's own contract says, with gradients and without.",
+    theorem="empty_row_output_zero",
+    also=("equal_scores_average_values",),
+    prepare=_unused_queries,
+    needs=requires("masks", "empty_row_rule"),
+    small=True,
+    within_claim=False,
+)
+def policy_backend_contract(call: AttentionCall, claims: Capabilities) -> Trials:
+    declared = declared_contract(claims)
+    assert declared is not None
+    contract = Contract("the subject", declared)
+    empty = np.logical_not(call.visible.any(axis=-1))[..., None]
+    if not empty.any() or call.axes.keys == 0:
+        return "no row without a key, or no keys at all"
     # The contract is what makes these calls part of the claim.
-    covered = bench.uncovered(_without_empty_rows(call))
-    empty = np.logical_not(call.visible.any(axis=-1))
-    if covered is not None or not empty.any() or call.axes.keys == 0:
-        return Outcome(skipped=covered or "no row without a key, or no keys at all")
-    outcomes = []
-    for told in (call, call.but(grad_output=None)):
+    claimed = with_mask(call, call.visible | empty)
+    for asked in (call, call.but(grad_output=None)):
         try:
-            prepared = prepare(_quiet(told, contract), "tested_backend_contract", contract=contract)
+            prepared = prepare(_without_gradient(asked, contract), "tested_backend_contract", contract=contract)
         except CallError as error:
-            return Outcome(skipped=str(error))
-        seen = bench.observe(prepared.kernel_call)
-        broken = failure(seen, prepared.kernel_call, bench)
-        if broken is not None:
-            return Outcome(broken=broken)
-        reference = contract_reference(prepared.call, contract)
-        found = seen.tensors["output"]
-        if reference is None:
-            wanted = np.where(empty[..., None], np.nan, found)
-            same = np.where(np.isnan(wanted) & np.isnan(found), 0.0, np.where(np.isnan(wanted), np.inf, 0.0))
-            outcomes.append(Outcome(judgements=(compare("output", same, np.zeros_like(same), np.zeros_like(same)),)))
-            continue
-        allowed = np.where(empty[..., None], bench.bounds(reference)["output"], np.inf)
-        outcomes.append(Outcome(judgements=(bench.oracle(reference).judge("output", found, allowed),)))
-    return joined(*outcomes)
+            return str(error)
+        run, exact = prepared.kernel_call, contract_reference(prepared.call, contract)
+        if exact is None:
+            yield Trial(run, claimed_as=claimed, tensors=(), expect=(NotANumber("output", empty),))
+        else:
+            yield Trial(
+                run, claimed_as=claimed, against=exact, bounds_of=exact, tensors=("output",), where={"output": empty}
+            )
 
 
-def _quiet(call: AttentionCall, contract: Contract) -> AttentionCall:
+def _without_gradient(call: AttentionCall, contract: Contract) -> AttentionCall:
     """No output gradient into empty rows, where the contract gives them none."""
     if contract.behaviour == "zeros" or call.grad_output is None:
         return call
     return call.but(grad_output=np.where(call.visible.any(axis=-1, keepdims=True), call.grad_output, 0.0))
-
-
-def _without_empty_rows(call: AttentionCall) -> AttentionCall:
-    return with_mask(call, call.visible | ~call.visible.any(axis=-1, keepdims=True))
-
-
-register(
-    Property(
-        id="policy-reject",
-        claim="Under 'reject' no row without a key reaches the subject, and the other rows come out the same.",
-        theorem="queries_independent",
-        check=_rejected,
-        prepare=_unused_queries,
-        needs=needs.masks,
-        small=True,
-    )
-)
-register(
-    Property(
-        id="policy-sanitize",
-        claim="Unused queries that borrow a key before the softmax and are zeroed after it leave no trace.",
-        theorem="unused_rows_leave_no_trace",
-        check=_sanitized,
-        prepare=_unused_queries,
-        needs=needs.masks,
-        small=True,
-        also=("empty_row_output_zero", "empty_row_gradient_zero", "queries_independent"),
-    )
-)
-register(
-    Property(
-        id="policy-sentinel-key",
-        claim="A sentinel key is one more key; where only unused queries read it, all others stay as they are.",
-        theorem="locality_forward",
-        check=_with_sentinel,
-        prepare=_unused_queries,
-        needs=needs.masks,
-        small=True,
-        also=("locality_backward", "singleton_copies_value"),
-    )
-)
-register(
-    Property(
-        id="policy-backend-contract",
-        claim="A row without a key comes out as the subject's own contract says, with gradients and without.",
-        theorem="empty_row_output_zero",
-        check=_contracted,
-        prepare=_unused_queries,
-        needs=lambda c: needs.masks(c) or (None if declared_contract(c) else "nothing claimed about empty rows"),
-        small=True,
-        also=("equal_scores_average_values",),
-    )
-)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, compare, joined, observed, zero
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_queries, with_least_mask, with_mask
-from pyspec import AttentionCall
+from attnspec.certify.claims import requires
+from attnspec.certify.trials.expectations import Between, Values, zeros
+from attnspec.certify.trials.property import Trials, claim
+from attnspec.certify.trials.run import ROWWISE
+from attnspec.certify.trials.trial import Trial
+from attnspec.pyspec import AttentionCall
+from attnspec.strategies.derived import call_rng, take_queries, with_least_mask, with_mask
 
 
-def _separate(call: AttentionCall, bench: Bench) -> Outcome:
-    queries = call.axes.queries
-    if queries < 2:
-        return Outcome(skipped="fewer than two query rows")
-    row = int(call_rng(call, "row").integers(queries))
-    rows = np.array([row])
-    views = {name: lambda a: a[:, :, rows] for name in ("output", "lse", "grad_query")}
-    together = agree(call, bench, tensors=tuple(views))
-    return joined(together, agree(take_queries(call, rows), bench, tensors=tuple(views), against=call, views=views))
+@claim(
+    "row-separation",
+    "A query row alone gives the same output and query gradient as within the whole call.",
+    theorem="row_separation",
+    also=(
+        "backward_helper_row_separation",
+        "locality_forward",
+        "locality_backward",
+        "queries_independent",
+        "query_permutation_equivariance",
+    ),
+    small=True,
+    resembles=("tabfm PR#40", "vllm-omni#5865", "pytorch PR#192138"),
+)
+def row_separation(call: AttentionCall) -> Trials:
+    if call.axes.queries < 2:
+        return "fewer than two query rows"
+    rows = np.array([int(call_rng(call, "row").integers(call.axes.queries))])
+    yield Trial(call, tensors=ROWWISE)
+    yield Trial(take_queries(call, rows), against=call, views=dict.fromkeys(ROWWISE, ((2, rows),)), tensors=ROWWISE)
 
 
 def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
@@ -29,7 +42,7 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     rng = call_rng(call, "empty rows")
     hide = rng.random((a.batch, 1, a.queries, 1)) < 0.4
     hide[:, :, int(rng.integers(a.queries))] = True
-    # In most calls nothing else is hidden: such a mask is told by one column.
+    # In most calls nothing else is hidden: such a mask is stored as one column.
     alone = rng.random() < 0.6
     others = np.ones_like(call.visible) if alone else call.visible
     # At least one full row stands next to the empty ones.
@@ -39,45 +52,51 @@ def _some_rows_empty(call: AttentionCall) -> AttentionCall | None:
     return (with_least_mask if alone else with_mask)(call, mask) if (~mask.any(-1)).any() else None
 
 
-def _empty_rows(call: AttentionCall, bench: Bench) -> Outcome:
-    empty = ~call.visible.any(axis=-1)
+@claim(
+    "empty-rows",
+    "A row that sees no key has output 0, query gradient 0 and LSE -inf, and leaves the others alone.",
+    theorem="empty_row_output_zero",
+    also=("empty_row_weights_zero", "empty_row_gradient_zero"),
+    prepare=_some_rows_empty,
+    needs=requires("empty_rows"),
+    resembles=("pytorch#41508", "flash-attention#443", "pytorch#178251"),
+)
+def empty_rows(call: AttentionCall) -> Trials:
+    empty = np.asarray(~call.visible.any(axis=-1))
     if not empty.any():
-        return Outcome(skipped="no empty row")
-    seen = observed(call, bench)
-    judged = []
-    bounds = bench.bounds(call)
-    for name in ("output", "grad_query"):
-        if name in seen.tensors:
-            judged.append(zero(name, seen.tensors[name][empty], bounds[name][empty]))
-    if "lse" in seen.tensors:
-        found = seen.tensors["lse"][empty]
-        judged.append(compare("lse", found, np.full_like(found, -np.inf), np.zeros_like(found)))
-    others = agree(call, bench, seen=seen, bounds=bounds)
-    return joined(Outcome(judgements=tuple(judged), kernel=seen.kernel), others)
+        return "no empty row"
+    lse = Values("lse", np.full((1, 1, 1), -np.inf), empty, "nothing")
+    yield Trial(call, expect=(zeros("output", empty[..., None]), zeros("grad_query", empty[..., None]), lse))
 
 
 def _values_one(call: AttentionCall) -> AttentionCall:
     return call.but(value=np.ones_like(call.value), dropout=None)
 
 
-def _unit_rows(call: AttentionCall, bench: Bench) -> Outcome:
-    call = call.but(grad_output=None)
-    seen = observed(call, bench)
-    one = np.broadcast_to(call.visible.any(axis=-1, keepdims=True), seen.tensors["output"].shape)
-    judged = compare("output", seen.tensors["output"], one.astype(np.float64), bench.bounds(call)["output"])
-    return Outcome(judgements=(judged,), kernel=seen.kernel)
+@claim(
+    "unit-rows",
+    "With every value equal to one, each row that sees a key gives one, and an empty row gives zero.",
+    theorem="unit_values_give_one",
+    also=("visible_row_sums_to_one",),
+    prepare=_values_one,
+    resembles=("pytorch-image-models PR#2236",),
+)
+def unit_rows(call: AttentionCall) -> Trials:
+    one = np.asarray(call.visible.any(axis=-1, keepdims=True), dtype=np.float64)
+    yield Trial(call.but(grad_output=None), tensors=(), expect=(Values("output", one, np.ones_like(one, dtype=bool)),))
 
 
-def _hull(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "convex-hull",
+    "Every output lies between the smallest and the largest visible value of its column.",
+    theorem="output_in_convex_hull",
+    also=("weights_between_zero_and_one",),
+    resembles=("flash-attention#1745", "tt-metal#41215"),
+)
+def convex_hull(call: AttentionCall) -> Trials:
     if call.dropout is not None:
-        return Outcome(skipped="dropout leaves the hull by design")
-    call = call.but(grad_output=None)
-    seen = observed(call, bench)
-    low, high = hull(call)
-    found = seen.tensors["output"]
-    nearest = np.clip(np.where(np.isnan(found), np.inf, found), low, high)
-    judged = compare("output", found, nearest, bench.bounds(call)["output"])
-    return Outcome(judgements=(judged,), kernel=seen.kernel)
+        return "dropout leaves the hull by design"
+    yield Trial(call.but(grad_output=None), tensors=(), expect=(Between("output", *hull(call)),))
 
 
 def hull(call: AttentionCall) -> tuple[np.ndarray, np.ndarray]:
@@ -102,8 +121,15 @@ def _one_key_each(call: AttentionCall) -> AttentionCall | None:
     return with_mask(call, np.arange(a.keys) == chosen[..., None]).but(dropout=None)
 
 
-def _singletons(call: AttentionCall, bench: Bench) -> Outcome:
-    return agree(call, bench)
+@claim(
+    "singletons-copy",
+    "A row that sees one key copies its value and sends no gradient to query or key.",
+    theorem="singleton_copies_value",
+    prepare=_one_key_each,
+    needs=requires("masks"),
+)
+def singletons_copy(call: AttentionCall) -> Trials:
+    yield Trial(call)
 
 
 def _equal_keys(call: AttentionCall) -> AttentionCall | None:
@@ -114,106 +140,32 @@ def _equal_keys(call: AttentionCall) -> AttentionCall | None:
     return plain.but(bias=np.zeros_like(call.bias)) if call.bias is not None else plain
 
 
-def _ties(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "ties-share-equally",
+    "Keys with equal scores share a row's weight equally, whatever the score is.",
+    theorem="ties_share_equally",
+    prepare=_equal_keys,
+)
+def ties_share_equally(call: AttentionCall) -> Trials:
     # Equal scores, whatever they are: the weights are those of scores that are all zero.
-    return agree(call, bench, tensors=("output", "grad_value"), against=call.but(query=np.zeros_like(call.query)))
+    yield Trial(call, against=call.but(query=np.zeros_like(call.query)), tensors=("output", "grad_value"))
 
 
-def _exceptional_row(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "exceptional-rows",
+    "A NaN or infinity in one query row stays in that row's output and query gradient.",
+    theorem="row_separation",
+    small=True,
+)
+def exceptional_rows(call: AttentionCall) -> Trials:
     queries = call.axes.queries
     if queries < 2 or call.axes.key_width == 0:
-        return Outcome(skipped="fewer than two query rows, or no width")
+        return "fewer than two query rows, or no width"
     rng = call_rng(call, "exceptional")
     row = int(rng.integers(queries))
     raw = call.query.copy()
     raw[:, :, row] = rng.choice([np.nan, np.inf, -np.inf])
-    seen = observed(call, bench, {"query": raw})
     # The key and value gradients sum over all rows, so only row-wise tensors can keep clear of the bad row.
-    bounds = bench.bounds(call)
-    for name in ("output", "lse", "grad_query"):
-        if name in bounds:
-            bounds[name][:, :, row] = np.inf
-    return agree(call, bench, tensors=("output", "lse", "grad_query"), seen=seen, bounds=bounds)
-
-
-register(
-    Property(
-        id="row-separation",
-        claim="A query row alone gives the same output and query gradient as within the whole call.",
-        theorem="row_separation",
-        check=_separate,
-        small=True,
-        catches=("tabfm PR#40", "vllm-omni#5865", "pytorch PR#192138"),
-        also=(
-            "backward_helper_row_separation",
-            "locality_forward",
-            "locality_backward",
-            "queries_independent",
-            "query_permutation_equivariance",
-        ),
-    )
-)
-register(
-    Property(
-        id="empty-rows",
-        claim="A row that sees no key has output 0, query gradient 0 and LSE -inf, and leaves the others alone.",
-        theorem="empty_row_output_zero",
-        check=_empty_rows,
-        prepare=_some_rows_empty,
-        needs=needs.empty_rows,
-        catches=("pytorch#41508", "flash-attention#443", "pytorch#178251"),
-        also=(
-            "empty_row_weights_zero",
-            "empty_row_gradient_zero",
-        ),
-    )
-)
-register(
-    Property(
-        id="unit-rows",
-        claim="With every value equal to one, each row that sees a key gives one, and an empty row gives zero.",
-        theorem="unit_values_give_one",
-        check=_unit_rows,
-        prepare=_values_one,
-        catches=("pytorch-image-models PR#2236",),
-        also=("visible_row_sums_to_one",),
-    )
-)
-register(
-    Property(
-        id="convex-hull",
-        claim="Every output lies between the smallest and the largest visible value of its column.",
-        theorem="output_in_convex_hull",
-        check=_hull,
-        catches=("flash-attention#1745", "tt-metal#41215"),
-        also=("weights_between_zero_and_one",),
-    )
-)
-register(
-    Property(
-        id="singletons-copy",
-        claim="A row that sees one key copies its value and sends no gradient to query or key.",
-        theorem="singleton_copies_value",
-        check=_singletons,
-        prepare=_one_key_each,
-        needs=needs.masks,
-    )
-)
-register(
-    Property(
-        id="ties-share-equally",
-        claim="Keys with equal scores share a row's weight equally, whatever the score is.",
-        theorem="ties_share_equally",
-        check=_ties,
-        prepare=_equal_keys,
-    )
-)
-register(
-    Property(
-        id="exceptional-rows",
-        claim="A NaN or infinity in one query row stays in that row's output and query gradient.",
-        theorem="row_separation",
-        check=_exceptional_row,
-        small=True,
-    )
-)
+    others = (np.arange(queries) != row)[:, None]
+    where = {"output": others, "grad_query": others, "lse": others[:, 0]}
+    yield Trial(call, raw={"query": raw}, tensors=ROWWISE, where=where)

@@ -4,41 +4,58 @@ from __future__ import annotations
 
 import numpy as np
 
-from certify.properties import needs
-from certify.properties.agree import agree, joined
-from certify.properties.model import Bench, Outcome, Property, call_rng, register
-from certify.properties.surgery import take_keys, take_queries, whole_bias, with_mask
-from pyspec import AttentionCall, Scale, Visibility
-from pyspec.formats import get_format, round_to
-from pyspec.visibility import lower_right, upper_left
+from attnspec.certify.claims import requires
+from attnspec.certify.trials.property import MODIFIERS, Trials, claim
+from attnspec.certify.trials.trial import Trial
+from attnspec.pyspec import AttentionCall, Visibility
+from attnspec.pyspec.calls.cut import take, take_heads
+from attnspec.pyspec.calls.formats import get_format, round_to
+from attnspec.pyspec.visibility import lower_right, upper_left
+from attnspec.strategies.derived import call_rng, take_keys, take_queries, whole_bias, with_mask
 
 
-def _shifted(call: AttentionCall, bench: Bench) -> Outcome:
+@claim(
+    "bias-shift",
+    "Adding a number to every score of a row changes nothing but its LSE.",
+    theorem="bias_row_shift_invariance",
+    also=("shift_invariance", "common_factor_cancels"),
+    prepare=whole_bias,
+    needs=requires("bias"),
+)
+def bias_shift(call: AttentionCall) -> Trials:
     if call.bias is None:
-        return Outcome(skipped="the call has no bias")
+        return "the call has no bias"
     shift = call_rng(call, "shift").integers(-8, 9, (*call.score_shape[:3], 1)).astype(np.float64)
     shape = np.broadcast_shapes(call.bias.shape, shift.shape)
     moved = np.broadcast_to(call.bias, shape) + shift
     if not np.array_equal(round_to(call.dtype, moved), moved):
-        return Outcome(skipped="the shifted bias is not exact in this format")
-    other = call.but(bias=moved)
-    return agree(other, bench, tensors=("output", "grad_query", "grad_key", "grad_value"), against=call)
+        return "the shifted bias is not exact in this format"
+    yield Trial(call.but(bias=moved), against=call, tensors=("output", "grad_query", "grad_key", "grad_value"))
 
 
 def _other_scale(call: AttentionCall) -> AttentionCall:
     options = (0.5, 1.0, 0.0625, -0.5, 0.0, 2.0)
-    return call.but(scale=Scale(float(call_rng(call, "scale").choice(options)), call.scale.placement))
+    return call.but(scale=float(call_rng(call, "scale").choice(options)))
 
 
-def _scale(call: AttentionCall, bench: Bench) -> Outcome:
-    direct = agree(call, bench)
+@claim(
+    "scale",
+    "The scale multiplies the scores once, whatever its sign.",
+    theorem="scale_placements_equal",
+    keep=MODIFIERS,
+    prepare=_other_scale,
+    needs=requires("scale"),
+    resembles=("dfdx#171", "maxtext#1370"),
+)
+def scale(call: AttentionCall) -> Trials:
+    yield Trial(call)
     doubled = 2.0 * call.query
-    if call.scale.value is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
-        return direct
+    if call.scale is None or (np.abs(doubled) > get_format(call.dtype).largest).any():
+        return None
     # The same scores from twice the query and half the scale; the query gradient halves with the scale.
-    other = call.but(query=doubled, scale=Scale(call.scale.value / 2, call.scale.placement))
-    moved = agree(other, bench, tensors=("output", "grad_key", "grad_value"), against=call)
-    return joined(direct, moved)
+    other = call.but(query=doubled, scale=call.scale / 2)
+    yield Trial(other, against=call, tensors=("output", "grad_key", "grad_value"))
+    return None
 
 
 def _causal(call: AttentionCall) -> AttentionCall:
@@ -52,9 +69,23 @@ def _causal(call: AttentionCall) -> AttentionCall:
 
 
 def _flagged(call: AttentionCall) -> AttentionCall:
-    """The causal mask of the upper left corner in place of the call's own, told by the flag."""
+    """The causal mask of the upper left corner in place of the call's own, passed as the flag."""
     mask = upper_left(call.axes.queries, call.axes.keys)[None, None]
     return with_mask(call.but(bias=None, encoding="bool"), mask).but(encoding="causal_flag")
+
+
+@claim(
+    "causal-alignment",
+    "The causal flag aligns the diagonal to the upper left corner, also when lengths differ.",
+    theorem="upper_left_eq_lower_right_iff",
+    also=("causal_rows_never_read_ahead", "causal_offset_shift", "window_is_causal"),
+    keep=MODIFIERS,
+    prepare=_causal,
+    needs=requires("causal_flag"),
+    resembles=("flash-attention#402", "SageAttention#26", "mlx#2835"),
+)
+def causal_alignment(call: AttentionCall) -> Trials:
+    yield Trial(call)
 
 
 def _far(call: AttentionCall) -> AttentionCall | None:
@@ -64,29 +95,45 @@ def _far(call: AttentionCall) -> AttentionCall | None:
         return None
     rng = call_rng(call, "lengths")
     rows, keys = int(rng.choice([129, 144, 160])), int(rng.choice([129, 144, 160, 200, 257]))
-    head = slice(call.head_map[0], call.head_map[0] + 1)
-    one = call.but(
-        query=call.query[:1, :1, :, :4],
-        key=call.key[:1, head, :, :4],
-        value=call.value[:1, head, :, :4],
-        grad_output=None if call.grad_output is None else call.grad_output[:1, :1, :, :4],
-        visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)),
-        head_map=(0,),
-        bias=None,
-        encoding="bool",
-        dropout=None,
-        sink=None if call.sink is None else call.sink[:1],
-    )
+    one = call.but(visibility=Visibility(np.ones((1, 1, 1, 1), dtype=bool)), bias=None, encoding="bool", dropout=None)
+    one = take_heads(take(one, "batch", [0]), [0])
+    for axis in ("key_width", "value_width"):
+        one = take(one, axis, np.arange(min(4, getattr(a, axis))))
     return _flagged(take_keys(take_queries(one, np.arange(rows) % a.queries), np.arange(keys) % a.keys))
 
 
-def _upper_left(call: AttentionCall, bench: Bench) -> Outcome:
-    return agree(call, bench)
+@claim(
+    "causal-far-rows",
+    "A causal mask aligns the diagonal on rows and keys beyond the 128th as on the first ones.",
+    theorem="causal_rows_never_read_ahead",
+    also=("causal_offset_shift",),
+    keep=("softcap", "sink"),
+    prepare=_far,
+    needs=requires("causal_flag"),
+    small=True,
+    resembles=("flash-attention#402",),
+)
+def causal_far_rows(call: AttentionCall) -> Trials:
+    yield Trial(call)
 
 
 def _lower_right_mask(call: AttentionCall) -> AttentionCall:
     a = call.axes
     return with_mask(call, lower_right(a.queries, a.keys)[None, None])
+
+
+@claim(
+    "causal-lower-right",
+    "A lower-right causal mask is honoured on rectangles, rows above the diagonal's start being empty.",
+    theorem="lower_right_empty_rows",
+    also=("upper_left_eq_lower_right_iff", "lower_right_last_query_sees_all"),
+    keep=MODIFIERS,
+    prepare=_lower_right_mask,
+    needs=requires("empty_rows"),
+    resembles=("flash-attention#402", "jax#24491"),
+)
+def causal_lower_right(call: AttentionCall) -> Trials:
+    yield Trial(call)
 
 
 def _large(call: AttentionCall) -> AttentionCall | None:
@@ -109,96 +156,14 @@ def _large(call: AttentionCall) -> AttentionCall | None:
     return call.but(query=query, key=key)
 
 
-def _large_logits(call: AttentionCall, bench: Bench) -> Outcome:
-    return agree(call, bench)
-
-
-register(
-    Property(
-        id="bias-shift",
-        claim="Adding a number to every score of a row changes nothing but its LSE.",
-        theorem="bias_row_shift_invariance",
-        check=_shifted,
-        prepare=whole_bias,
-        needs=needs.bias,
-        also=(
-            "shift_invariance",
-            "common_factor_cancels",
-        ),
-    )
+@claim(
+    "large-logits",
+    "Logits far beyond the range of exp, of both signs, give finite and right weights and gradients.",
+    theorem="shift_invariance",
+    also=("common_factor_cancels", "online_merge_equals_direct", "online_merge_any_tree"),
+    keep=MODIFIERS,
+    prepare=_large,
+    resembles=("flashinfer#4267", "pytorch#119131", "trl#7181"),
 )
-register(
-    Property(
-        id="scale",
-        claim="The scale multiplies the scores once, whatever its sign and wherever it is applied.",
-        theorem="scale_placements_equal",
-        check=_scale,
-        modifiers=True,
-        prepare=_other_scale,
-        needs=needs.any_scale,
-        catches=("dfdx#171", "maxtext#1370"),
-    )
-)
-register(
-    Property(
-        id="causal-alignment",
-        claim="The causal flag aligns the diagonal to the upper left corner, also when lengths differ.",
-        theorem="upper_left_eq_lower_right_iff",
-        check=_upper_left,
-        modifiers=True,
-        prepare=_causal,
-        needs=needs.causal_flag,
-        catches=("flash-attention#402", "SageAttention#26", "mlx#2835"),
-        also=(
-            "causal_rows_never_read_ahead",
-            "causal_offset_shift",
-            "window_is_causal",
-        ),
-    )
-)
-register(
-    Property(
-        id="causal-far-rows",
-        claim="A causal mask aligns the diagonal on rows and keys beyond the 128th as on the first ones.",
-        theorem="causal_rows_never_read_ahead",
-        check=_upper_left,
-        modifiers=True,
-        prepare=_far,
-        needs=needs.causal_flag,
-        small=True,
-        catches=("flash-attention#402",),
-        also=("causal_offset_shift",),
-    )
-)
-register(
-    Property(
-        id="causal-lower-right",
-        claim="A lower-right causal mask is honoured on rectangles, rows above the diagonal's start being empty.",
-        theorem="lower_right_empty_rows",
-        check=_upper_left,
-        modifiers=True,
-        prepare=_lower_right_mask,
-        needs=needs.empty_rows,
-        catches=("flash-attention#402", "jax#24491"),
-        also=(
-            "upper_left_eq_lower_right_iff",
-            "lower_right_last_query_sees_all",
-        ),
-    )
-)
-register(
-    Property(
-        id="large-logits",
-        claim="Logits far beyond the range of exp, of both signs, give finite and right weights and gradients.",
-        theorem="shift_invariance",
-        check=_large_logits,
-        modifiers=True,
-        prepare=_large,
-        catches=("flashinfer#4267", "pytorch#119131", "trl#7181"),
-        also=(
-            "common_factor_cancels",
-            "online_merge_equals_direct",
-            "online_merge_any_tree",
-        ),
-    )
-)
+def large_logits(call: AttentionCall) -> Trials:
+    yield Trial(call)

@@ -10,22 +10,27 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from certify.errors import UsageError, did_you_mean
-from certify.subject import Subject
+from attnspec.certify.errors import UsageError
+from attnspec.certify.subject import Subject
+from attnspec.pyspec.calls.errors import did_you_mean
 
 ENTRY_POINTS = "attnspec.subjects"
 
 
-def _numpy_reference(device: str) -> Subject:
-    from certify.subjects.numpy_reference import NumpyReference
-
+def _cpu_only(name: str, device: str) -> None:
     if device != "cpu":
-        raise UsageError(f"numpy-reference runs on cpu only, not on {device!r}: leave --device out")
+        raise UsageError(f"{name} runs on cpu only, not on {device!r}: leave --device out")
+
+
+def _numpy_reference(device: str) -> Subject:
+    from attnspec.certify.subjects.numpy_reference import NumpyReference
+
+    _cpu_only("numpy-reference", device)
     return NumpyReference()
 
 
 def _torch_eager(device: str) -> Subject:
-    from certify.subjects.torch_sdpa import TorchEager, require_device
+    from attnspec.certify.subjects.torch_sdpa import TorchEager, require_device
 
     require_device(device)
     return TorchEager(device)
@@ -33,7 +38,7 @@ def _torch_eager(device: str) -> Subject:
 
 def _torch_sdpa(kernel: str) -> Callable[[str], Subject]:
     def make(device: str) -> Subject:
-        from certify.subjects.torch_sdpa import CAPABILITIES, TorchSdpa, require_device
+        from attnspec.certify.subjects.torch_sdpa import CAPABILITIES, TorchSdpa, require_device
 
         require_device(device)
         if (kernel, device.split(":")[0]) not in CAPABILITIES:
@@ -44,16 +49,15 @@ def _torch_sdpa(kernel: str) -> Callable[[str], Subject]:
 
 
 def _numpy_scores(device: str) -> Subject:
-    from certify.subjects.families import NumpyScores
+    from attnspec.certify.subjects.families import NumpyScores
 
-    if device != "cpu":
-        raise UsageError(f"numpy-scores runs on cpu only, not on {device!r}: leave --device out")
+    _cpu_only("numpy-scores", device)
     return NumpyScores()
 
 
 def _torch_scores(device: str) -> Subject:
-    from certify.subjects.families import TorchScores
-    from certify.subjects.torch_sdpa import require_device
+    from attnspec.certify.subjects.families import TorchScores
+    from attnspec.certify.subjects.torch_sdpa import require_device
 
     require_device(device)
     return TorchScores(device)
@@ -152,8 +156,8 @@ def _as_subject(found: Any, spec: str, device: str, *, factory: bool = False) ->
             f"subject {spec!r} is a {type(found).__name__}: expected a Subject, or a function "
             "fn(query, key, value, attn_mask=None, ...)"
         )
-    from certify.subjects.functional import FunctionSubject
-    from certify.subjects.torch_sdpa import require_device
+    from attnspec.certify.subjects.functional import FunctionSubject
+    from attnspec.certify.subjects.torch_sdpa import require_device
 
     require_device(device)
     return FunctionSubject(found, spec, device)

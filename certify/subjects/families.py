@@ -1,52 +1,45 @@
 """Subjects with more than dot products: every score family, returned weights, and dropout they draw themselves.
 
-A subject says so with `ScoreCapabilities`, and is told by the kind of call it is given: a `FamilyCall` carries its
-family, a call whose dropout asks for returned weights wants a tensor "weights", and a `SampledCall` is to be run
-with the subject's own dropout. On any other call it is an ordinary subject of the dot family.
+A subject says so with `Capabilities`, and reads it off the call: `score` is the family with its
+parameters, a dropout that asks for returned weights wants a tensor "weights", and `own_dropout` is to be drawn by the
+subject. On any other call it is an ordinary subject of the dot family.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_scores import attention
-from pyspec import AttentionCall, Ledger
-from pyspec.families import FAMILIES, Additive, Bilinear, Cosine, FamilyCall
-from pyspec.formats import FORMATS, round_to
-from pyspec.ledger import every_operation_stored, named_ledgers
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import loaded_program
+from attnspec.certify.conventions.execute import execute
+from attnspec.certify.conventions.inputs import torch_inputs, torch_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.numpy_run import numpy_identity, observed, operands
+from attnspec.certify.subjects.numpy_scores import attention
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.call import OwnDropout
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.calls.score import FAMILIES, Additive, Bilinear, Cosine
+from attnspec.pyspec.oracle.ledger import every_operation_stored, named_ledgers
+
+_EVERY_FAMILY = Capabilities(
+    dtypes=tuple(FORMATS),
+    any_head_map=True,
+    dropout_multiplier=True,
+    families=FAMILIES,
+    returns_weights=True,
+    samples_dropout=True,
+)
 
 
-@dataclass(frozen=True)
-class ScoreCapabilities(Capabilities):
-    """Claims beyond those of a kernel of dot products.
-
-    families: score families it runs when given a FamilyCall. returns_weights: it returns "weights" [B,Hq,Q,K] when
-    the call's dropout asks for them. samples_dropout: it draws dropout of its own for a SampledCall.
-    """
-
-    families: tuple[str, ...] = ()
-    returns_weights: bool = False
-    samples_dropout: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class SampledCall(AttentionCall):
-    """A call to be run with the subject's own dropout of this probability, seeded with `seed`."""
-
-    probability: float = 0.0
-    seed: int = 0
-
-
-def sampled_call(call: AttentionCall, probability: float, seed: int) -> SampledCall:
+def sampled_call(call: AttentionCall, probability: float, seed: int) -> AttentionCall:
     """The call, to be run with dropout that the subject draws."""
-    given = {f.name: getattr(call, f.name) for f in fields(AttentionCall)}
-    return SampledCall(**{**given, "dropout": None}, probability=probability, seed=seed)
+    return call.but(own_dropout=OwnDropout(probability, seed), dropout=None)
 
 
 @dataclass(frozen=True)
@@ -57,53 +50,34 @@ class NumpyScores:
     device: str = "cpu"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        return ScoreCapabilities(
-            dtypes=tuple(FORMATS),
-            any_head_map=True,
-            dropout_multiplier=True,
-            returns_lse=True,
-            families=FAMILIES,
-            returns_weights=True,
-            samples_dropout=True,
-        )
+    def capabilities(self) -> Capabilities:
+        return replace(_EVERY_FAMILY, returns_lse=True)
 
     def identity(self) -> dict[str, str]:
-        return {"numpy": np.__version__, "python": platform.python_version()}
+        return numpy_identity()
 
     def ledger(self, dtype: str) -> Ledger:
         return named_ledgers(dtype)["float64-inside"]
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        given = {n: np.asarray((raw or {}).get(n, getattr(call, n))) for n in ("query", "key", "value")}
         with np.errstate(all="ignore"):
-            exact = attention(call, given, draw=_numpy_multiplier)
-        tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}
-        return Observation(
-            tensors=tensors,
-            dtypes=dict.fromkeys(tensors, call.dtype),
-            devices=dict.fromkeys(tensors, "cpu"),
-            kernel="numpy",
-        )
+            exact = attention(call, operands(call, raw), draw=_numpy_multiplier)
+        return observed(call, exact)
 
-    def snippet(self, call: AttentionCall) -> str:
-        return _snippet(call, self.name)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return loaded_program(call, raw, self.name)
 
 
 def _numpy_multiplier(call: AttentionCall) -> np.ndarray:
-    assert isinstance(call, SampledCall)
-    keep = np.random.default_rng(call.seed).random(call.score_shape) >= call.probability
-    return keep / (1.0 - call.probability)
+    own = call.own_dropout
+    assert own is not None
+    keep = np.random.default_rng(own.seed).random(call.score_shape) >= own.probability
+    return keep / (1.0 - own.probability)
 
 
-def _snippet(call: AttentionCall, name: str) -> str:
-    from certify.subjects.snippet import call_literal
-
-    return (
-        call_literal(call)
-        + "from certify.subjects import load_subject\n\n"
-        + f"print(dict(load_subject({name!r}).run(call).tensors))\n"
-    )
+def _weights_returned(call: AttentionCall) -> str:
+    """Which weights the call asks for: "before_dropout", "after_dropout" or "none"."""
+    return "none" if call.dropout is None else call.dropout.returned_weights
 
 
 @dataclass(frozen=True)
@@ -114,19 +88,11 @@ class TorchScores:
     name: str = "torch-scores"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        return ScoreCapabilities(
-            dtypes=tuple(FORMATS),
-            devices=("cpu", "cuda"),
-            any_head_map=True,
-            dropout_multiplier=True,
-            families=FAMILIES,
-            returns_weights=True,
-            samples_dropout=True,
-        )
+    def capabilities(self) -> Capabilities:
+        return replace(_EVERY_FAMILY, devices=("cpu", "cuda"))
 
     def identity(self) -> dict[str, str]:
-        from certify.subjects.torch_sdpa import torch_identity
+        from attnspec.certify.subjects.torch_sdpa import torch_identity
 
         return torch_identity(self.device)
 
@@ -134,43 +100,29 @@ class TorchScores:
         return every_operation_stored(dtype)
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        from certify.subjects.torch_tensors import as_float64, run_torch, to_tensor, torch_dtype
-
-        family = call.family if isinstance(call, FamilyCall) else None
-        arrays = {} if family is None else family.parameters()
-        leaves = {n: to_tensor(a, torch_dtype(call.dtype), self.device) for n, a in arrays.items()}
-        if call.grad_output is not None:
-            for leaf in leaves.values():
-                leaf.requires_grad_()
-        seen_weights: list[Any] = []
-
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            if isinstance(call, SampledCall):
-                return _torch_sampled(call, query, key, value, mask)
-            return _torch_attention(call, leaves, query, key, value, mask, seen_weights)
-
-        seen = run_torch(call, raw, self.device, invoke, bias_gradient=True)
-        if seen.error is not None:
-            return seen
-        extra = {f"grad_{n}": as_float64(t.grad) for n, t in leaves.items() if t.grad is not None}
-        if seen_weights and call.dropout is not None and call.dropout.returned_weights != "none":
-            extra["weights"] = as_float64(seen_weights[call.dropout.returned_weights == "after_dropout"])
-        return replace(
-            seen,
-            tensors={**seen.tensors, **extra},
-            dtypes={**seen.dtypes, **dict.fromkeys(extra, call.dtype)},
-            devices={**seen.devices, **dict.fromkeys(extra, self.device.split(":")[0])},
+        inputs = torch_inputs(call, raw, self.device, bias_gradient=True, extra=call.score.parameters())
+        names = {"call": call, "sampled": _torch_sampled, "attention": _torch_attention}
+        if call.own_dropout is not None:
+            names["own"] = call.own_dropout
+            forward = (f"output = sampled(call, own, query, key, value, {inputs.mask})",)
+            return execute(torch_program(call, inputs, forward), names)
+        parameters = "{" + ", ".join(f"{n!r}: {n}" for n in call.score.parameters()) + "}"
+        forward = (
+            f"output, before_dropout, after_dropout = attention(call, {parameters}, query, key, value, {inputs.mask})",
         )
+        returned = _weights_returned(call)
+        also = {} if returned == "none" else {"weights": f"{returned}.detach()"}
+        return execute(torch_program(call, inputs, forward, also=also), names)
 
-    def snippet(self, call: AttentionCall) -> str:
-        return _snippet(call, self.name)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return loaded_program(call, raw, self.name, self.device)
 
 
 def _torch_scores(call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any) -> Any:
     """Unscaled scores; key heads are already repeated."""
     import torch
 
-    family = call.family if isinstance(call, FamilyCall) else None
+    family = call.score
     if isinstance(family, Bilinear):
         return (query @ parameters["metric"]) @ key.transpose(-1, -2)
     if isinstance(family, Cosine):
@@ -195,9 +147,9 @@ def _torch_direction(x: Any, family: Cosine) -> Any:
 
 
 def _torch_attention(
-    call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any, value: Any, mask: Any, weights: list[Any]
-) -> Any:
-    """Scores of the family, scale, bias, softmax, dropout, values; weights before and after dropout are kept."""
+    call: AttentionCall, parameters: Mapping[str, Any], query: Any, key: Any, value: Any, mask: Any
+) -> tuple[Any, Any, Any]:
+    """Scores of the family, scale, bias, softmax, dropout, values: (output, weights before and after dropout)."""
     import torch
 
     heads = list(call.head_map)
@@ -215,11 +167,10 @@ def _torch_attention(
     after = before
     if call.multiplier is not None:
         after = (before * torch.from_numpy(np.array(call.multiplier)).to(before.device)).to(before.dtype)
-    weights += [before, after]
-    return after @ value
+    return after @ value, before, after
 
 
-def _torch_sampled(call: SampledCall, query: Any, key: Any, value: Any, mask: Any) -> Any:
+def _torch_sampled(call: AttentionCall, own: OwnDropout, query: Any, key: Any, value: Any, mask: Any) -> Any:
     """torch's functional attention with its own dropout, by the math kernel, from the call's seed."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -227,13 +178,13 @@ def _torch_sampled(call: SampledCall, query: Any, key: Any, value: Any, mask: An
     heads = list(call.head_map)
     devices = [query.device] if query.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), sdpa_kernel(SDPBackend.MATH):
-        torch.manual_seed(call.seed)
+        torch.manual_seed(own.seed)
         return torch.nn.functional.scaled_dot_product_attention(
             query,
             key[:, heads],
             value[:, heads],
             attn_mask=mask,
-            dropout_p=call.probability,
+            dropout_p=own.probability,
             is_causal=call.encoding == "causal_flag",
-            scale=call.scale.value,
+            scale=call.scale,
         )

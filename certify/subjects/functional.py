@@ -6,22 +6,26 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.snippet import torch_program
-from certify.subjects.torch_sdpa import torch_identity
-from certify.subjects.torch_tensors import run_torch, to_tensor, torch_dtype
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import FORMATS
-from pyspec.ledger import flash
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.execute import execute
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.conventions.scope import called, import_statements
+from attnspec.certify.conventions.sdpa import TORCH_KEYWORDS, Sdpa
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.torch_sdpa import torch_identity
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.features import BY_NAME, MODIFIERS
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.oracle.ledger import flash
 
-OPTIONAL = ("attn_mask", "is_causal", "scale", "enable_gqa")
 # Keywords beyond torch's: a function that names them claims them.
-MODIFIERS = ("softcap", "sink")
+MODIFIER_KEYWORDS = frozenset(BY_NAME[name].keyword for name in MODIFIERS)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class FunctionSubject:
     """`fn(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False)`.
 
     Gradients go through autograd. Arguments that the function does not take narrow what it claims. A function
-    that takes `softcap` (a float) or `sink` (a tensor [Hq]) by name claims it and is given it. A function
+    that takes `softcap` (a float), `sink` or `alibi_slopes` (tensors [Hq]) by name claims it and is given it. It
     may carry attributes: `attnspec_capabilities` (a Capabilities) and `attnspec_ledger` (dtype -> Ledger).
     Without the latter it is held to the flash ledger: scores in the accumulation format, weights cast to
     storage before the products, backward recomputed or saved.
@@ -48,6 +52,7 @@ class FunctionSubject:
         encodings = ["none"]
         encodings += ["bool", "additive"] if "attn_mask" in takes else []
         encodings += ["causal_flag"] if "is_causal" in takes else []
+        modifiers: dict[str, Any] = {BY_NAME[n].claim: BY_NAME[n].keyword in takes for n in MODIFIERS}
         return Capabilities(
             dtypes=tuple(FORMATS),
             devices=("cpu", "cuda"),
@@ -56,8 +61,7 @@ class FunctionSubject:
             bias_gradient="attn_mask" in takes,
             grouped_heads="enable_gqa" in takes,
             any_scale="scale" in takes,
-            softcap="softcap" in takes,
-            sink="sink" in takes,
+            **modifiers,
         )
 
     def identity(self) -> dict[str, str]:
@@ -74,49 +78,30 @@ class FunctionSubject:
             return declared(dtype)
         return flash(dtype, gradient_tile=32, key_tile=16)
 
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return self._convention.program(call, raw)
+
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        takes = _parameters(self.fn)
-        sink = None if call.sink is None else to_tensor(call.sink, torch_dtype(call.dtype), self.device)
+        return execute(self.program(call, raw), {called(self.name): self.fn})
 
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            options = {
-                "attn_mask": mask,
-                "is_causal": call.encoding == "causal_flag",
-                "scale": call.scale.value,
-                "enable_gqa": call.axes.query_heads != call.axes.key_heads,
-                "softcap": call.softcap,
-                "sink": sink,
-            }
-            # What is not asked for is left out, so that the function's own defaults are tested.
-            given = {n: v for n, v in options.items() if n in takes and v is not None and v is not False}
-            return self.fn(query, key, value, **given)
-
-        extra = None if sink is None else {"sink": sink}
-        return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient, extra=extra)
-
-    def snippet(self, call: AttentionCall) -> str:
-        path, _, attribute = self.name.rpartition(":")
-        return torch_program(
-            call,
-            import_statement(path, attribute),
-            lambda args: f"output = {attribute}({args})",
+    @cached_property
+    def _convention(self) -> Sdpa:
+        return Sdpa(
+            called(self.name),
+            _parameters(self.fn),
             self.device,
+            bias_gradient=self.capabilities.bias_gradient,
+            returns_pair=True,
+            subject=import_statements(self.name),
         )
-
-
-def import_statement(path: str, attribute: str) -> str:
-    """Lines that bring `attribute` of a module or of a file into scope."""
-    if not path.endswith(".py"):
-        return f"from {path} import {attribute}"
-    return f"import runpy\n\n{attribute} = runpy.run_path({path!r})[{attribute!r}]"
 
 
 def _parameters(fn: Callable[..., Any]) -> frozenset[str]:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        return frozenset(OPTIONAL)  # a builtin that hides its signature: take it at torch's
+        return TORCH_KEYWORDS  # a builtin that hides its signature: take it at torch's
     named = frozenset(p.name for p in parameters)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return frozenset(OPTIONAL) | (named & frozenset(MODIFIERS))
-    return named & frozenset((*OPTIONAL, *MODIFIERS))
+        return TORCH_KEYWORDS | (named & MODIFIER_KEYWORDS)
+    return named & (TORCH_KEYWORDS | MODIFIER_KEYWORDS)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import FORMATS, round_to
-from pyspec.ledger import named_ledgers
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import loaded_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.numpy_run import bias_gradient, numpy_identity, observed, operands, stored
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.oracle.ledger import named_ledgers
 
 CAPABILITIES = Capabilities(
     dtypes=tuple(FORMATS),
@@ -22,6 +25,7 @@ CAPABILITIES = Capabilities(
     deterministic=True,
     softcap=True,
     sink=True,
+    slopes=True,
 )
 
 
@@ -41,39 +45,27 @@ class NumpyReference:
         return CAPABILITIES
 
     def identity(self) -> dict[str, str]:
-        return {"numpy": np.__version__, "python": platform.python_version()}
+        return numpy_identity()
 
     def ledger(self, dtype: str) -> Ledger:
         return named_ledgers(dtype)["float64-inside"]
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        given = {n: np.asarray((raw or {}).get(n, getattr(call, n))) for n in ("query", "key", "value")}
+        given = operands(call, raw)
         with np.errstate(all="ignore"):
             exact = _attention(call, given["query"], given["key"], given["value"])
-        tensors = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}
-        return Observation(
-            tensors=tensors,
-            dtypes=dict.fromkeys(tensors, call.dtype),
-            devices=dict.fromkeys(tensors, "cpu"),
-            kernel="numpy",
-        )
+        return observed(call, exact)
 
     def stages(self, call: AttentionCall) -> dict[str, np.ndarray]:
-        """What it holds on the way, in the shapes of pyspec.trace; a sink's column is last."""
+        """What it holds on the way, in the shapes of attnspec.pyspec.oracle.trace; a sink's column is last."""
         found: dict[str, np.ndarray] = {}
         with np.errstate(all="ignore"):
             exact = _attention(call, call.query, call.key, call.value, found)
         exact["lse"] = exact["lse"][..., None]
-        return {**found, **{n: t if n == "lse" else round_to(call.dtype, t) for n, t in exact.items()}}
+        return {**found, **stored(call, exact)}
 
-    def snippet(self, call: AttentionCall) -> str:
-        from certify.subjects.snippet import call_literal
-
-        return (
-            call_literal(call)
-            + "from certify.subjects import load_subject\n\n"
-            + "print(dict(load_subject('numpy-reference').run(call).tensors))\n"
-        )
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return loaded_program(call, raw, self.name)
 
 
 def _attention(
@@ -96,6 +88,9 @@ def _attention(
     grad_bias, grad_sink = np.zeros(call.score_shape), np.zeros(a.query_heads)
     sink = np.full(a.query_heads, -np.inf) if call.sink is None else call.sink
     bias = np.zeros(call.score_shape) if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
+    if call.slopes is not None:
+        away = np.abs(np.arange(a.queries)[:, None] + a.keys - a.queries - np.arange(a.keys))
+        bias = bias - call.slopes[:, None, None] * away
     keep = np.ones(call.score_shape) if call.multiplier is None else call.multiplier
     for b, h, i in np.ndindex(call.score_shape[:3]):
         g = call.head_map[h]
@@ -148,10 +143,11 @@ def _attention(
     if call.grad_output is not None:
         result.update({f"grad_{n}": g for n, g in grads.items()})
         if call.bias is not None:
-            lost = tuple(n for n in range(4) if call.bias.shape[n] == 1 and call.score_shape[n] != 1)
-            result["grad_bias"] = grad_bias.sum(axis=lost, keepdims=True) if lost else grad_bias
+            result["grad_bias"] = bias_gradient(call, grad_bias)
         if call.sink is not None:
             result["grad_sink"] = grad_sink
+        if call.slopes is not None:
+            result["grad_slopes"] = -(grad_bias * away).sum(axis=(0, 2, 3))
     return result
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from pyspec import AttentionCall
-from pyspec.families import Additive, Bilinear, Cosine, Dot, Family, FamilyCall
+from attnspec.certify.subjects.numpy_run import bias_gradient
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.score import Additive, Bilinear, Cosine, Family
 
 Gradients = dict[str, np.ndarray]
 Pullback = Callable[[np.ndarray], Gradients]
@@ -82,9 +83,9 @@ def attention(
     normalise: Callable[[np.ndarray, np.ndarray], np.ndarray] = softmax_rows,
 ) -> dict[str, np.ndarray]:
     """Every tensor of the call in float64. `draw` gives the multiplier of a call whose dropout is the subject's own."""
-    family = call.family if isinstance(call, FamilyCall) else Dot()
+    family = call.score
     keep = call.multiplier
-    if getattr(call, "probability", 0.0) and draw is not None:
+    if call.own_dropout is not None and call.own_dropout.probability > 0.0 and draw is not None:
         keep = draw(call)
     keep = np.ones(call.score_shape) if keep is None else keep
     bias = np.zeros(call.score_shape) if call.bias is None else np.broadcast_to(call.bias, call.score_shape)
@@ -124,8 +125,7 @@ def attention(
     if call.grad_output is not None:
         result |= {f"grad_{n}": x for n, x in grads.items()}
         if call.bias is not None:
-            lost = tuple(n for n in range(4) if call.bias.shape[n] == 1 and call.score_shape[n] != 1)
-            result["grad_bias"] = grad_scores.sum(axis=lost, keepdims=True) if lost else grad_scores
+            result["grad_bias"] = bias_gradient(call, grad_scores)
     return result
 
 

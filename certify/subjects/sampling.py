@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from certify.subject import Capabilities, Observation
-from certify.subjects.families import SampledCall, ScoreCapabilities
-from certify.subjects.functional import FunctionSubject
-from certify.subjects.torch_tensors import run_torch
-from pyspec import AttentionCall
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.subjects.functional import FunctionSubject
 
 
 @dataclass(frozen=True)
@@ -23,22 +16,5 @@ class SamplingFunction(FunctionSubject):
     """
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
-        claims = super().capabilities
-        given = {f.name: getattr(claims, f.name) for f in fields(Capabilities)}
-        return ScoreCapabilities(**given, samples_dropout=True)
-
-    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        if not isinstance(call, SampledCall):
-            return super().run(call, raw)
-
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            import torch
-
-            devices = [query.device] if query.device.type == "cuda" else []
-            options = {} if mask is None else {"attn_mask": mask}
-            with torch.random.fork_rng(devices=devices):
-                torch.manual_seed(call.seed)
-                return self.fn(query, key, value, dropout_p=call.probability, **options)
-
-        return run_torch(call, raw, self.device, invoke, bias_gradient=self.capabilities.bias_gradient)
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, samples_dropout=True)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from certify.errors import MissingDevice, UsageError
-from certify.subject import Capabilities, KnownDivergence, Observation
-from certify.subjects.snippet import torch_program
-from certify.subjects.torch_tensors import run_torch
-from pyspec import AttentionCall, Ledger
-from pyspec.call import LAYOUTS
-from pyspec.formats import FORMATS, get_format
-from pyspec.ledger import every_operation_stored, flash, one_precision
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import loaded_program
+from attnspec.certify.conventions.execute import execute
+from attnspec.certify.conventions.inputs import torch_inputs, torch_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.conventions.sdpa import Sdpa
+from attnspec.certify.errors import MissingDevice, UsageError
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.call import LAYOUTS
+from attnspec.pyspec.calls.formats import FORMATS, get_format
+from attnspec.pyspec.oracle.ledger import every_operation_stored, flash, one_precision
 
 KERNELS = {
     "math": "MATH",
@@ -137,48 +142,23 @@ class TorchSdpa:
             return flash(dtype, gradient_tile=32, key_tile=512)
         return flash(dtype, gradient_tile=None, key_tile=32)
 
-    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        import torch
-
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            with self._forced():
-                return torch.nn.functional.scaled_dot_product_attention(
-                    query,
-                    key,
-                    value,
-                    attn_mask=mask,
-                    is_causal=call.encoding == "causal_flag",
-                    scale=call.scale.value,
-                    enable_gqa=call.axes.query_heads != call.axes.key_heads,
-                )
-
-        seen = run_torch(
-            call,
-            raw,
-            self.device,
-            invoke,
+    @cached_property
+    def _convention(self) -> Sdpa:
+        return Sdpa(
+            device=self.device,
             bias_gradient=self.capabilities.bias_gradient,
-            kernel_of=observed_kernel,
+            contexts=(f"sdpa_kernel(SDPBackend.{KERNELS[self.kernel]})",),
+            imports=("from torch.nn.attention import SDPBackend, sdpa_kernel",),
         )
+
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return self._convention.program(call, raw)
+
+    def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
+        seen = execute(self.program(call, raw), {}, observed_kernel)
         if seen.error is None and seen.kernel not in ("unobserved", self.kernel):
             return replace(seen, error=f"kernel {self.kernel} was forced, but {seen.kernel} ran")
         return seen
-
-    def _forced(self) -> AbstractContextManager[Any]:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        return sdpa_kernel(getattr(SDPBackend, KERNELS[self.kernel]))
-
-    def snippet(self, call: AttentionCall) -> str:
-        backend = f"SDPBackend.{KERNELS[self.kernel]}"
-        return torch_program(
-            call,
-            "from torch.nn.attention import SDPBackend, sdpa_kernel",
-            lambda args: (
-                f"with sdpa_kernel({backend}):\n    output = torch.nn.functional.scaled_dot_product_attention({args})"
-            ),
-            self.device,
-        )
 
 
 @dataclass(frozen=True)
@@ -198,20 +178,13 @@ class TorchEager:
     def ledger(self, dtype: str) -> Ledger:
         return every_operation_stored(dtype)
 
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return loaded_program(call, raw, self.name, self.device)
+
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        def invoke(query: Any, key: Any, value: Any, mask: Any) -> Any:
-            return eager_attention(call, query, key, value, mask)
-
-        return run_torch(call, raw, self.device, invoke, bias_gradient=True)
-
-    def snippet(self, call: AttentionCall) -> str:
-        from certify.subjects.snippet import call_literal
-
-        return (
-            call_literal(call)
-            + "from certify.subjects import load_subject\n\n"
-            + "print(dict(load_subject('torch-eager').run(call).tensors))\n"
-        )
+        inputs = torch_inputs(call, raw, self.device, bias_gradient=True)
+        forward = (f"output = eager_attention(call, query, key, value, {inputs.mask})",)
+        return execute(torch_program(call, inputs, forward), {"call": call, "eager_attention": eager_attention})
 
 
 def eager_attention(call: AttentionCall, query: Any, key: Any, value: Any, mask: Any) -> Any:

@@ -15,8 +15,6 @@ variable {R : Type u} [CommRing R]
 
 attribute [local instance] Semiring.natCast Ring.intCast
 
-instance : Neg (Dual R) := ⟨fun x => ⟨-x.re, -x.eps⟩⟩
-
 /-- Real part of a negation. -/
 @[simp] theorem Dual.re_neg (x : Dual R) : (-x).re = -x.re := rfl
 /-- Derivative of a negation. -/

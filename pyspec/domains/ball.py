@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 from flint import arb, arb_mat, ctx
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 
 _SMALLEST_NORMAL = 2.0**-1022
 
@@ -63,6 +63,9 @@ class BallDomain(ArrayDomain):
 
     def tanh(self, x: arb) -> arb:
         return x.tanh()
+
+    def sqrt(self, x: arb) -> arb:
+        return x.sqrt()
 
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         # Any exact number serves as the shift, so the midpoints' maximum needs no comparison of balls.

@@ -7,8 +7,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from pyspec.domain import ArrayDomain
-from pyspec.domains.float64 import masked_row_max
+from attnspec.pyspec.arrays import ArrayDomain
+from attnspec.pyspec.domains.float64 import masked_row_max
 
 
 class BigDomain(ArrayDomain):
@@ -32,6 +32,9 @@ class BigDomain(ArrayDomain):
 
     def tanh(self, x: Any) -> Any:
         return self.context.tanh(x)
+
+    def sqrt(self, x: Any) -> Any:
+        return self.context.sqrt(x)
 
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         return masked_row_max(visible, scores, self.zero)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flint import fmpq
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 
 
 def pade_exp(x: Any) -> Any:
@@ -34,6 +34,7 @@ class ExactDomain(ArrayDomain):
     """
 
     name = "exact"
+    has_logarithm = False
     zero = fmpq(0)
 
     def __init__(self, exp: Callable[[Any], Any] = pade_exp, tanh: Callable[[Any], Any] = pade_tanh) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
+from attnspec.pyspec.lengths import Lengths
 
 
 def masked_row_max(visible: np.ndarray, scores: np.ndarray, default: Any) -> np.ndarray:
@@ -39,12 +40,23 @@ class Float64Domain(ArrayDomain):
     def tanh(self, x: float) -> float:
         return float(np.tanh(x))
 
+    def sqrt(self, x: float) -> float:
+        return float(np.sqrt(x))
+
     def softcap(self, cap: float, a: np.ndarray) -> np.ndarray:
         return cap * np.tanh(a / cap)
 
     def softcap_grad(self, cap: float, a: np.ndarray, g: np.ndarray) -> np.ndarray:
         t = np.tanh(a / cap)
         return np.asarray(g * (1.0 - t * t))
+
+    def tanh_each(self, stage: str, a: np.ndarray) -> np.ndarray:
+        return np.asarray(np.tanh(a))
+
+    def unit_rows(self, a: np.ndarray, lengths: Lengths) -> tuple[np.ndarray, np.ndarray]:
+        length = np.sqrt(self.sum(a * a, -1))
+        length = np.where(lengths.short, lengths.clamp, np.where(lengths.zero, 1.0, length))
+        return a / length, np.where(lengths.zero, 0.0, 1.0 / length)
 
     def row_shift(self, visible: np.ndarray, scores: np.ndarray) -> np.ndarray:
         top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf, where=visible)

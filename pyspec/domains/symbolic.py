@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from pyspec.domain import ArrayDomain
+from attnspec.pyspec.arrays import ArrayDomain
 
 
 class SymbolicDomain(ArrayDomain):
@@ -34,3 +34,6 @@ class SymbolicDomain(ArrayDomain):
 
     def tanh(self, x: Any) -> Any:
         return sympy.tanh(x)
+
+    def sqrt(self, x: Any) -> Any:
+        return sympy.sqrt(x)

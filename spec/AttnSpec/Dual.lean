@@ -23,6 +23,7 @@ namespace Dual
 
 instance [Zero R] : Zero (Dual R) := ⟨⟨0, 0⟩⟩
 instance [Add R] : Add (Dual R) := ⟨fun x y => ⟨x.re + y.re, x.eps + y.eps⟩⟩
+instance [Neg R] : Neg (Dual R) := ⟨fun x => ⟨-x.re, -x.eps⟩⟩
 instance [Sub R] : Sub (Dual R) := ⟨fun x y => ⟨x.re - y.re, x.eps - y.eps⟩⟩
 instance [Add R] [Mul R] : Mul (Dual R) := ⟨fun x y => ⟨x.re * y.re, x.re * y.eps + x.eps * y.re⟩⟩
 instance [Neg R] [Mul R] [Inv R] : Inv (Dual R) := ⟨fun x => ⟨x.re⁻¹, -(x.eps * (x.re⁻¹ * x.re⁻¹))⟩⟩

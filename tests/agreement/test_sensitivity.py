@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import attention, heads, online, sink, softmax, visibility
-from pyspec.domains.exact import ExactDomain
-from tests.agreement import test_vectors as agreement
+from attnspec.pyspec import alibi, attention, heads, online, sink, softmax, visibility
+from attnspec.pyspec.domains.exact import ExactDomain
+from tests.agreement import test_attention_vectors as whole
+from tests.agreement import test_part_vectors as parts
 from tests.agreement.vector_files import cases
 
 Mistake = tuple[str, Any, str, Callable[..., Any], str, Callable[[dict[str, Any]], None]]
@@ -66,6 +67,18 @@ def _sink_with_a_value(rows: Any) -> Any:
     return np.concatenate([rows, np.ones((*rows.shape[:2], 1, rows.shape[3]))], axis=2)
 
 
+def _distances_from_upper_left(queries: int, keys: int) -> Any:
+    return np.abs(np.arange(queries)[:, None] - np.arange(keys)[None, :]).astype(float)
+
+
+def _rewarded(dom: Any, slopes: Any, away: Any) -> Any:
+    return dom.hadamard("alibi", slopes, dom.lift(away))
+
+
+def _plain_sum(dom: Any, scores_grad: Any, away: Any, batch: int) -> Any:
+    return -dom.sum(dom.sum(scores_grad, 3), 2)
+
+
 def _last_head_of_group(dom: Any, stage: str, head_map: Any, key_heads: int, grad: Any, zero: Any) -> Any:
     last = {g: h for h, g in enumerate(head_map)}
     return dom.stack_heads([dom.take(grad, np.array([last[g]])) if g in last else zero for g in range(key_heads)])
@@ -75,7 +88,7 @@ def _no_rescaling(dom: Any, shift: Any, a: Any, b: Any) -> Any:
     return online.Acc(shift, a.mass + b.mass, a.out + b.out)
 
 
-BACKWARD, FORWARD, JVP = agreement.test_backward, agreement.test_attention, agreement.test_jvp
+BACKWARD, FORWARD, JVP = whole.test_backward, whole.test_attention, whole.test_jvp
 MISTAKES: list[Mistake] = [
     ("dropout left out", attention, "consumed", _no_multiplier, "attention", FORWARD),
     ("dropout left out of gV", attention, "consumed", _no_multiplier, "attention", BACKWARD),
@@ -88,10 +101,13 @@ MISTAKES: list[Mistake] = [
     ("cap after the bias", attention, "_cap_and_bias", _cap_after_bias, "softcap", FORWARD),
     ("no centring", softmax, "center", _not_centred, "attention", BACKWARD),
     ("hidden keys counted", softmax, "numerator", _hidden_keys_counted, "attention", FORWARD),
-    ("a sink with a value", sink, "_one_more", _sink_with_a_value, "sink", agreement.test_sink),
-    ("causal one off", visibility, "causal", _one_position_late, "visibility", agreement.test_visibility),
-    ("one head of a group", heads, "group_sum", _last_head_of_group, "heads", agreement.test_heads),
-    ("no rescaling", online, "merge", _no_rescaling, "online", agreement.test_online),
+    ("a sink with a value", sink, "_one_more", _sink_with_a_value, "sink", whole.test_sink),
+    ("distances from the upper left", alibi, "distances", _distances_from_upper_left, "alibi", whole.test_alibi),
+    ("slopes that reward distance", alibi, "slope_bias", _rewarded, "alibi", whole.test_alibi),
+    ("distances left out of the gradient", alibi, "slope_gradient", _plain_sum, "alibi", whole.test_alibi),
+    ("causal one off", visibility, "causal", _one_position_late, "visibility", parts.test_visibility),
+    ("one head of a group", heads, "group_sum", _last_head_of_group, "heads", whole.test_heads),
+    ("no rescaling", online, "merge", _no_rescaling, "online", parts.test_online),
 ]
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """`certify ARGUMENTS` in the project's folder, with plain and wide output."""
     return subprocess.run(
-        [sys.executable, "-m", "certify", *map(str, arguments)],
+        [sys.executable, "-m", "attnspec.certify", *map(str, arguments)],
         cwd=ROOT, env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip

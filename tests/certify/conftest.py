@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from certify.cli import main
-from certify.parts import Parts
+from attnspec.certify.campaign.parts import Parts
+from attnspec.certify.cli import main
 
 Certify = Callable[..., Result]
 
@@ -21,7 +21,7 @@ def certify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certify:
     monkeypatch.delenv("ATTNSPEC_DEBUG", raising=False)
 
     def invoke(*arguments: str, parts: Parts) -> Result:
-        monkeypatch.setattr("certify.parts.default_parts", lambda: parts)
+        monkeypatch.setattr("attnspec.certify.campaign.parts.default_parts", lambda: parts)
         return CliRunner().invoke(main, [*arguments])
 
     return invoke

@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.subject import Capabilities, KnownDivergence, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,10 @@ class Foreign:
             return replace(seen, tensors={n: t + 1.0 for n, t in seen.tensors.items()})
         return seen
 
-    def snippet(self, call: AttentionCall) -> str:
-        return "pass\n"
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"Foreign({self.does!r})", imports=("from tests.certify.foreign import Foreign",)
+        )
 
     def _misbehave(self) -> None:
         if self.does == "segfault":

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import FORMATS, round_to
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.formats import FORMATS, round_to
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ PLANTED = (
     PlantedModifier("sink_counted_as_a_value", "sink-agreement", "sink counted as a value"),
     PlantedModifier("sink_gradient_missing", "sink-agreement", "grad_sink is missing"),
     PlantedModifier("sink_gradient_zero", "sink-agreement", "sink gradient missing"),
-    PlantedModifier("sink_ignored", "sink-takes-mass", "the sink takes no mass"),
+    PlantedModifier("sink_ignored", "sink-takes-mass", "sink ignored"),
     PlantedModifier("sink_ignored_on_empty_rows", "sink-empty-row", ""),
 )
 
@@ -67,8 +70,10 @@ class Modified:
         kinds = dict.fromkeys(tensors, call.dtype)
         return Observation(tensors=tensors, dtypes=kinds, devices=dict.fromkeys(tensors, "cpu"), kernel="numpy")
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"Modified({self.bug!r})", imports=("from tests.certify.planted_modifiers import Modified",)
+        )
 
 
 def kernel(call: AttentionCall, bug: str) -> dict[str, np.ndarray]:

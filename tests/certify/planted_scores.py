@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from certify.properties.surgery import with_mask
-from certify.subject import Observation
-from certify.subjects.families import NumpyScores, SampledCall, ScoreCapabilities
-from certify.subjects.numpy_scores import Pullback, attention, score
-from pyspec import AttentionCall, Ledger, Scale
-from pyspec.dropout import multiplier
-from pyspec.families import Additive, Bilinear, Cosine, Dot, Family
-from pyspec.formats import round_to
-from pyspec.normalisers import entmax_rows, sparsemax_rows
-
-Tensors = dict[str, np.ndarray]
-Kernel = Callable[[AttentionCall], Tensors]
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.families import NumpyScores
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.formats import round_to
+from attnspec.pyspec.study.normalisers import entmax_rows, sparsemax_rows
+from tests.certify.wrong_scores import (
+    Kernel,
+    additive_as_product,
+    dropout_first,
+    dropped_as_illegal,
+    dropped_without_score_gradient,
+    fresh_mask,
+    keeps_with_p,
+    metric_ignored,
+    metric_transposed,
+    model_width_scale,
+    not_replayed,
+    not_rescaled,
+    on_in_evaluation,
+    own_not_rescaled,
+    query_norm_only,
+    radial_gradient,
+    right,
+    scaled,
+    seed_ignored,
+    slightly_off_rate,
+    weights_after,
+    weights_before,
+    with_scores,
+    without_norms,
+    without_offset,
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +66,7 @@ class WrongScores:
         return f"planted:{self.bug.name}"
 
     @property
-    def capabilities(self) -> ScoreCapabilities:
+    def capabilities(self) -> Capabilities:
         return NumpyScores().capabilities
 
     def identity(self) -> dict[str, str]:
@@ -59,196 +82,10 @@ class WrongScores:
         kinds = dict.fromkeys(tensors, call.dtype)
         return Observation(tensors=tensors, dtypes=kinds, devices=dict.fromkeys(tensors, "cpu"), kernel="numpy")
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyScores().snippet(call)
-
-
-def right(call: AttentionCall, **parts: Callable[..., object]) -> Tensors:
-    """The reference's tensors, with some of its parts replaced."""
-    given = {n: getattr(call, n) for n in ("query", "key", "value")}
-    return attention(call, given, **{"draw": drawn, **parts})  # type: ignore[arg-type]
-
-
-def drawn(call: AttentionCall, *, salt: int = 0) -> np.ndarray:
-    """The multiplier that this subject draws for itself."""
-    assert isinstance(call, SampledCall)
-    keep = np.random.default_rng([call.seed, salt]).random(call.score_shape) >= call.probability
-    return multiplier(keep, call.probability)
-
-
-def scaled(change: Callable[[AttentionCall], float]) -> Kernel:
-    """The scale replaced by another number."""
-    return lambda call: right(call.but(scale=Scale(float(change(call)))))
-
-
-def model_width_scale(call: AttentionCall) -> float:
-    a = call.axes
-    return float((a.query_heads * a.key_width) ** -0.5) if call.scale.value is None else call.scale_value
-
-
-def with_scores(change: Callable[[Family, int, np.ndarray, np.ndarray], tuple[np.ndarray, Pullback]]) -> Kernel:
-    """The scores, and their pullback, replaced."""
-    return lambda call: right(call, scores=change)
-
-
-def without_norms(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    return score(Dot() if isinstance(family, Cosine) else family, head, q, k)
-
-
-def query_norm_only(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    if not isinstance(family, Cosine):
-        return score(family, head, q, k)
-    length = np.linalg.norm(q, axis=-1, keepdims=True)
-    return score(Dot(), head, q / np.where(length == 0, 1.0, length), k)
-
-
-def radial_gradient(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    """The length treated as a constant in the backward pass."""
-    u, _ = score(family, head, q, k)
-    if not isinstance(family, Cosine):
-        return score(family, head, q, k)
-    lengths = [np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k)]
-    a, b = (np.where(n == 0, 0.0, 1.0 / np.where(n == 0, 1.0, n)) for n in lengths)
-    return u, lambda g: {"query": (g @ (k * b)) * a, "key": (g.T @ (q * a)) * b}
-
-
-def additive_as_product(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    if not isinstance(family, Additive):
-        return score(family, head, q, k)
-    wq, wk = (a[head % len(a)] for a in (family.query_map, family.key_map))
-    blank = {n: np.zeros(p.shape[1:]) for n, p in family.parameters().items()}
-    return (q @ wq.T) @ (k @ wk.T).T, lambda g: {
-        **blank,
-        "query": g @ k @ wk.T @ wq,
-        "key": g.T @ q @ wq.T @ wk,
-    }
-
-
-def without_offset(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    if isinstance(family, Additive):
-        family = replace(family, offset=np.zeros_like(family.offset))
-    return score(family, head, q, k)
-
-
-def metric_transposed(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    if isinstance(family, Bilinear):
-        family = Bilinear(np.swapaxes(family.metric, -1, -2))
-    return score(family, head, q, k)
-
-
-def metric_ignored(family: Family, head: int, q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, Pullback]:
-    if not isinstance(family, Bilinear):
-        return score(family, head, q, k)
-    u, back = score(Dot(), head, q, k)
-    return u, lambda g: {**back(g), "metric": q.T @ g @ k}
-
-
-def dropout_first(call: AttentionCall) -> Tensors:
-    """Keys removed before the softmax."""
-    if call.multiplier is None:
-        return right(call)
-    return right(with_mask(call, call.visible & (call.multiplier > 0)).but(dropout=None))
-
-
-def not_rescaled(call: AttentionCall) -> Tensors:
-    if call.multiplier is None or call.dropout is None:
-        return right(call)
-    return right(call.but(dropout=replace(call.dropout, multiplier=(call.multiplier > 0).astype(float))))
-
-
-def dropped_as_illegal(call: AttentionCall) -> Tensors:
-    """The forward pass right; in the backward pass dropped keys count as hidden."""
-    found = right(call)
-    if call.multiplier is None or call.grad_output is None:
-        return found
-    other = dropout_first(call)
-    return {n: other[n] if n.startswith("grad_") else t for n, t in found.items()}
-
-
-def dropped_without_score_gradient(call: AttentionCall) -> Tensors:
-    """The score gradient multiplied by the mask."""
-    found = right(call)
-    if call.multiplier is not None and "grad_bias" in found and found["grad_bias"].shape == call.score_shape:
-        found["grad_bias"] = found["grad_bias"] * (call.multiplier > 0)
-    return found
-
-
-def fresh_mask(call: AttentionCall) -> Tensors:
-    """The backward pass under a mask of its own."""
-    found = right(call)
-    if isinstance(call, SampledCall):
-        other = right(call, draw=lambda c: drawn(c, salt=1))
-    elif call.dropout is not None and call.dropout.training:
-        p = call.dropout.probability
-        keep = np.random.default_rng(7).random(call.score_shape) >= p
-        other = right(call.but(dropout=replace(call.dropout, multiplier=multiplier(keep, p))))
-    else:
-        return found
-    return {n: other[n] if n.startswith("grad_") else t for n, t in found.items()}
-
-
-def weights_after(call: AttentionCall) -> Tensors:
-    """Weights after dropout handed over whatever was asked."""
-    if call.dropout is None or call.dropout.returned_weights == "none":
-        return right(call)
-    return right(call.but(dropout=replace(call.dropout, returned_weights="after_dropout")))
-
-
-def weights_before(call: AttentionCall) -> Tensors:
-    """Weights before dropout handed over whatever was asked."""
-    if call.dropout is None or call.dropout.returned_weights == "none":
-        return right(call)
-    return right(call.but(dropout=replace(call.dropout, returned_weights="before_dropout")))
-
-
-def keeps_with_p(call: AttentionCall) -> Tensors:
-    """Keeps with the probability of dropping, and rescales by the declared rate."""
-
-    def draw(c: AttentionCall) -> np.ndarray:
-        assert isinstance(c, SampledCall)
-        return multiplier(np.random.default_rng(c.seed).random(c.score_shape) < c.probability, c.probability)
-
-    return right(call, draw=draw)
-
-
-def slightly_off_rate(call: AttentionCall) -> Tensors:
-    """Drops a fifth more often than declared."""
-
-    def draw(c: AttentionCall) -> np.ndarray:
-        assert isinstance(c, SampledCall)
-        keep = np.random.default_rng(c.seed).random(c.score_shape) >= 1.2 * c.probability
-        return multiplier(keep, c.probability)
-
-    return right(call, draw=draw)
-
-
-def own_not_rescaled(call: AttentionCall) -> Tensors:
-    return right(call, draw=lambda c: (drawn(c) > 0).astype(float))
-
-
-def seed_ignored(call: AttentionCall) -> Tensors:
-    if isinstance(call, SampledCall):
-        return right(replace(call, seed=0))
-    return right(call)
-
-
-class _Counter:
-    count = 0
-
-
-def not_replayed(call: AttentionCall) -> Tensors:
-    """Another mask each time, whatever the seed."""
-    _Counter.count += 1
-    if isinstance(call, SampledCall):
-        return right(call, draw=lambda c, n=_Counter.count: drawn(c, salt=n))
-    return right(call)
-
-
-def on_in_evaluation(call: AttentionCall) -> Tensors:
-    """The multiplier used although training is off."""
-    if call.dropout is not None and not call.dropout.training:
-        return right(call.but(dropout=replace(call.dropout, training=True)))
-    return right(call)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call, raw, f"_named({self.bug.name!r})", imports=("from tests.certify.planted_scores import _named",)
+        )
 
 
 PLANTED = (
@@ -260,7 +97,7 @@ PLANTED = (
         "default on top",
         "scale-gate",
         "default scale on top of the one given",
-        scaled(lambda c: c.scale_value * (1.0 if c.scale.value is None else c.axes.key_width**-0.5)),
+        scaled(lambda c: c.scale_value * (1.0 if c.scale is None else c.axes.key_width**-0.5)),
     ),
     PlantedScore(
         "given scale not read",

@@ -7,17 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.properties.surgery import with_mask
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger, Scale
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.strategies.derived import with_mask
 
 Change = Callable[[AttentionCall], AttentionCall]
 
 # The first stage at which each goes wrong, by the bug's name.
 WRONG_FROM: dict[str, tuple[str, Change]] = {
     "query_doubled": ("dot", lambda call: call.but(query=2.0 * call.query)),
-    "scale_twice": ("scaled", lambda call: call.but(scale=Scale(call.scale_value**2))),
+    "scale_twice": ("scaled", lambda call: call.but(scale=call.scale_value**2)),
     "softcap_lost": ("capped", lambda call: call.but(softcap=None)),
     "bias_lost": ("biased", lambda call: call if call.bias is None else call.but(bias=0.0 * call.bias)),
     "polarity_flipped": ("weights", lambda call: with_mask(call, ~call.visible)),
@@ -72,8 +75,13 @@ class Staged:
             found = {n: np.pad(a, (*[(0, 0)] * 3, (0, 1))) if a.shape == wide else a for n, a in found.items()}
         return found
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call,
+            raw,
+            f"Staged({self.bug!r}, {self.silent!r})",
+            imports=("from tests.certify.planted_stages import Staged",),
+        )
 
 
 scale_twice = Staged("scale_twice")

@@ -10,11 +10,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from certify.properties.surgery import plain_encoding, with_mask
-from certify.subject import Capabilities, Observation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, Ledger, Visibility
-from pyspec import visibility as vis
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.pyspec import AttentionCall, Ledger, Visibility
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.cut import with_explicit_mask
+from attnspec.strategies.derived import with_mask
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,13 @@ class WrongVisibility:
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
         return NumpyReference().run(self.wrong(call), raw)
 
-    def snippet(self, call: AttentionCall) -> str:
-        return NumpyReference().snippet(call)
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        return call_program(
+            call,
+            raw,
+            next(n for n, x in globals().items() if x is self),
+            imports=("from tests.certify.planted_visibility import *",),
+        )
 
 
 def _polarity(call: AttentionCall) -> AttentionCall:
@@ -130,7 +139,7 @@ def _sentinel(size: float) -> Callable[[AttentionCall], AttentionCall]:
         row = call.visible.any(axis=-1, keepdims=True)
         bias = np.zeros((1, 1, 1, 1)) if call.bias is None else call.bias
         lowered = np.where(call.visible, bias, bias - size)
-        kept = plain_encoding(call).but(dtype="float64", bias=lowered, encoding="additive")
+        kept = with_explicit_mask(call).but(dtype="float64", bias=lowered, encoding="additive")
         return kept.but(visibility=Visibility(np.broadcast_to(row, call.score_shape).copy()))
 
     return penalised
@@ -141,7 +150,7 @@ class WithSentinel(WrongVisibility):
     """Runs in float64, so the result is rounded back to the call's dtype; no bias gradient of its own shape."""
 
     def run(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Observation:
-        from pyspec.formats import round_to
+        from attnspec.pyspec.calls.formats import round_to
 
         seen = NumpyReference().run(self.wrong(call), raw)
         kept = {n: t if n == "lse" else round_to(call.dtype, t) for n, t in seen.tensors.items() if n != "grad_bias"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from certify.subjects.sampling import SamplingFunction
+from attnspec.certify.subjects.sampling import SamplingFunction
 
 
 def _weights(query: Any, key: Any, scale: float | None) -> Any:

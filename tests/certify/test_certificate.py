@@ -7,13 +7,22 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
 
-from certify.certificate import Certificate, read_certificate, schema, to_json
-from certify.errors import UsageError
+from attnspec.certify.errors import UsageError
+from attnspec.certify.evidence.certificate import (
+    LETTERS,
+    MEANINGS,
+    Certificate,
+    State,
+    read_certificate,
+    schema,
+    to_json,
+)
+from attnspec.certify.evidence.report.summary import STYLES
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
@@ -29,21 +38,24 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=forbidden)
 
 
-@pytest.fixture(params=["right", "doubled", "raising", "nan", "no self-check", "absent"])
+@pytest.fixture(params=["right", "doubled", "raising", "nan", "open", "no self-check", "absent"])
 def certified(request: pytest.FixtureRequest, certify: Certify, tmp_path: Path) -> Path:
     """Evidence folders of every kind of verdict."""
     changes = {"doubled": fakes.doubled_when_two_keys, "raising": fakes.raising, "nan": fakes.not_a_number}
     fake = Fake(change=changes[request.param]) if request.param in changes else Fake()
     checked = fakes.FAILED if request.param == "no self-check" else fakes.CHECKED
-    properties = (fakes.OUTPUT, fakes.CALM, fakes.SKIPPED, fakes.OUTSIDE)
+    untested = (fakes.VACUOUS, fakes.UNDECIDED) if request.param == "open" else (fakes.SKIPPED, fakes.OUTSIDE)
+    properties = (fakes.OUTPUT, fakes.CALM, *untested)
     device = ("--device", "absent") if request.param == "absent" else ()
     certify(*RUN, *device, parts=parts(fake, checked=checked, properties=properties))
     return tmp_path / "cert/fake"
 
 
 def test_the_published_schema_is_the_generated_one() -> None:
-    published = files("certify").joinpath("schema/certificate.schema.json").read_text(encoding="utf-8")
-    assert json.loads(published) == schema(), "regenerate it: python -m certify.certificate"
+    published = (
+        files("attnspec.certify").joinpath("evidence/schema/certificate.schema.json").read_text(encoding="utf-8")
+    )
+    assert json.loads(published) == schema(), "regenerate it: python -m attnspec.certify.evidence.certificate"
 
 
 def test_every_certificate_meets_the_schema_and_holds_no_nan(certified: Path) -> None:
@@ -118,6 +130,12 @@ def test_junit_counts_what_was_not_tested_as_skipped(certified: Path) -> None:
     assert passed == [f"{row.id}[{row.dtype}]" for row in certificate.properties if row.state == "held"]
 
 
+def test_every_state_has_a_letter_a_meaning_and_a_style() -> None:
+    states = set(get_args(State))
+    assert states == set(LETTERS) == set(MEANINGS) == set(STYLES)
+    assert len(set(LETTERS.values())) == len(states)
+
+
 def test_two_runs_differ_in_nothing_but_time(certify: Certify, tmp_path: Path) -> None:
     kept = []
     for out in ("a", "b"):
@@ -144,7 +162,7 @@ def test_what_it_holds(certify: Certify, tmp_path: Path) -> None:
     assert isinstance(held.worst, float)
     assert held.worst_index is not None
     assert held.tensors["output"].elements > 12
-    assert (outside.state, outside.cases, outside.note) == ("not_covered", 0, "not claimed")
+    assert (outside.state, outside.cases, outside.note) == ("not_covered", 0, "a softcap not claimed")
     assert certificate.kernels == {"numpy": 12}
     assert sum(certificate.coverage["mask"].values()) == 12
     assert certificate.ledgers["float32"]["compute"] == "float64"

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from certify.parts import features_of
-from certify.properties import Bench, Outcome, registered
-from certify.properties.contract import faults
-from certify.properties.surgery import squeezed
-from certify.subject import Capabilities
-from certify.subjects import load_subject
-from certify.subjects.functional import FunctionSubject
-from pyspec import CallError
-from pyspec.heads import grouped
-from strategies import PROFILES, call_at, small
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.properties.contract import faults
+from attnspec.certify.subjects import load_subject
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.certify.trials import Outcome, registered
+from attnspec.pyspec import CallError
+from attnspec.pyspec.calls.cut import compact
+from attnspec.pyspec.heads import grouped
+from attnspec.strategies import PROFILES, call_at, small
+from tests.certify import drawn
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 CLAIMS = Capabilities(deterministic=True, refuses_meaningless=True, zero_sizes=False, empty_rows=False, bias=False)
@@ -27,10 +27,7 @@ CLAIMS = Capabilities(deterministic=True, refuses_meaningless=True, zero_sizes=F
 def outcomes(fn: Callable[..., Any], prop_id: str, cases: int = 40) -> list[Outcome]:
     fn.attnspec_capabilities = CLAIMS  # type: ignore[attr-defined]
     subject = FunctionSubject(fn, "planted")
-    prop, bench = registered()[prop_id], Bench(subject, subject.ledger)
-    features = features_of(CLAIMS, "float32")
-    drawn = (prop.prepare(call_at(3, i, small(PROFILES["smoke"]), features)) for i in range(cases))
-    return [prop.check(call, bench) for call in drawn if call is not None]
+    return list(drawn.outcomes(subject, registered()[prop_id], "float32", cases, seed=3))
 
 
 def kernel(query: Any, key: Any, value: Any, attn_mask: Any = None, is_causal: bool = False, scale: float | None = None,
@@ -44,7 +41,7 @@ def test_a_right_kernel_gives_the_same_bits_and_refuses() -> None:
     for name in ("same-bits-again", "meaningless-refused"):
         found = outcomes(kernel, name)
         assert not any(o.refuted for o in found)
-        assert sum(o.skipped is None for o in found) > 20
+        assert sum(o.skip is None for o in found) > 20
 
 
 def test_a_last_bit_that_changes_between_runs_is_seen() -> None:
@@ -54,7 +51,7 @@ def test_a_last_bit_that_changes_between_runs_is_seen() -> None:
         out = kernel(query, key, value, **options)
         return torch.nextafter(out, out + 1.0) if next(runs) % 2 else out
 
-    broken = [o.broken for o in outcomes(drifting, "same-bits-again") if o.refuted]
+    broken = [o.text for o in outcomes(drifting, "same-bits-again") if o.refuted]
     assert broken
     assert broken[0].startswith("the same call gave output[")
 
@@ -83,7 +80,7 @@ def test_a_call_without_meaning_that_is_answered_refutes(lenient: Callable[..., 
     def accepting(query: Any, key: Any, value: Any, **options: Any) -> Any:
         return kernel(*lenient(query, key, value), **options)
 
-    broken = [o.broken for o in outcomes(accepting, "meaningless-refused", 80) if o.refuted]
+    broken = [o.text for o in outcomes(accepting, "meaningless-refused", 80) if o.refuted]
     assert broken
     assert all(words in b and b.endswith("an answer came back, expected an exception") for b in broken if b)
 
@@ -92,12 +89,12 @@ def test_every_fault_of_shape_is_one_that_the_spec_has_no_call_for() -> None:
     kinds = set()
     for index in range(60):
         call = registered()["meaningless-refused"].prepare(call_at(9, index, small(PROFILES["smoke"])))
-        for fault in () if call is None else faults(call):
-            kinds.add(" ".join(w for w in fault.what.split() if not w.isdigit()))
-            if all(x.dtype == np.float64 for x in fault.raw.values()):
-                heads = fault.raw.get("key", call.key).shape[1]
+        for what, raw in () if call is None else faults(call):
+            kinds.add(" ".join(w for w in what.split() if not w.isdigit()))
+            if all(x.dtype == np.float64 for x in raw.values()):
+                heads = raw.get("key", call.key).shape[1]
                 with pytest.raises((CallError, ValueError)):
-                    call.but(**fault.raw, head_map=grouped(call.axes.query_heads, heads))
+                    call.but(**raw, head_map=grouped(call.axes.query_heads, heads))
     assert len(kinds) >= 7
 
 
@@ -117,7 +114,7 @@ def test_torch_stores_an_array_of_another_type_in_its_own() -> None:
 def test_a_squeezed_mask_says_the_same_in_the_least_shape(shape: tuple[int, ...]) -> None:
     mask = np.random.default_rng(0).random(shape) < 0.5
     whole = np.broadcast_to(mask, (2, 3, 3, 4))
-    least = squeezed(whole)
+    least = compact(whole)
     assert np.array_equal(np.broadcast_to(least, whole.shape), whole)
     assert all(n <= m for n, m in zip(least.shape, shape, strict=True))
 

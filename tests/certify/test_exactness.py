@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from certify.parts import default_parts
-from certify.properties import Bench, registered
-from certify.properties.exact import _exact_sum, _odd
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec.formats import is_representable
+from attnspec.certify.campaign.parts import default_parts
+from attnspec.certify.properties.exact import _exact_sum
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.trials import Held, check, registered
+from attnspec.pyspec.calls.formats import is_representable
+from attnspec.strategies.exact_calls import _odd
 
 
 def test_a_sum_is_exact_as_long_as_the_format_counts_that_far() -> None:
@@ -41,7 +42,7 @@ def test_some_witnesses_pass_sums_that_the_storage_does_not_hold(dtype: str) -> 
         call = prop.prepare(default_parts().call_at(2, index, "smoke", reference.capabilities, dtype, prop.small))
         if call is None or call.grad_output is None:
             continue
-        assert not prop.check(call, Bench(reference, reference.ledger)).refuted
+        assert not check(prop, call, Held(reference, reference.ledger)).outcome.refuted
         # Partial sums over queries and keys of what the gradients are sums of; 2^-m times these.
         for name, x in (("key", call.query), ("query", call.key), ("value", call.grad_output)):
             sums = np.cumsum(x, axis=2)

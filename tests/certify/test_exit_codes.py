@@ -8,9 +8,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from certify.errors import ExitCode, worst_exit
-from certify.subject import Observation
-from pyspec import AttentionCall
+from attnspec.certify.errors import ExitCode, worst_exit
+from attnspec.certify.observation import Observation
+from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
@@ -79,16 +79,30 @@ def test_a_refutation_outweighs_being_out_of_time(certify: Certify) -> None:
 
 
 def test_claims_that_could_not_be_tested_are_incomplete_never_held(certify: Certify) -> None:
-    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.SKIPPED)))
+    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.VACUOUS)))
     assert result.exit_code == 4, result.output
-    assert "no case could be tested of skipped (float32)" in result.output
-    assert "N skipped (float32)  0 cases" in result.output
+    assert "no case could be tested of vacuous (float32)" in result.output
+    assert "N vacuous (float32)  0 cases" in result.output
+
+
+def test_claims_that_stay_undecided_are_incomplete_never_held(certify: Certify) -> None:
+    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.UNDECIDED)))
+    assert result.exit_code == 4, result.output
+    assert "too many cases that no precision decides of undecided (float32)" in result.output
+    assert "D undecided (float32)  0 cases, 32 undecided" in result.output
+
+
+def test_claims_that_speak_of_no_call_drawn_are_listed_and_stand_in_nobodys_way(certify: Certify) -> None:
+    result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.SKIPPED)))
+    assert result.exit_code == 0, result.output
+    assert "C skipped (float32)  0 cases, 32 not of this claim" in result.output
+    assert "1 held, 1 not covered" in result.output
 
 
 def test_claims_outside_the_subjects_own_claim_are_listed_and_not_held(certify: Certify) -> None:
     result = certify(*RUN, parts=parts(Fake(), properties=(fakes.OUTPUT, fakes.OUTSIDE)))
     assert result.exit_code == 0, result.output
-    assert "C outside (float32)  0 cases  not claimed" in result.output
+    assert "C outside (float32)  0 cases  a softcap not claimed" in result.output
     assert "1 held, 1 not covered" in result.output
 
 
@@ -118,7 +132,7 @@ def test_other_bits_with_the_same_verdict_are_counted_by_the_audit(certify: Cert
 
 def test_an_audit_that_cannot_start_is_incomplete(certify: Certify) -> None:
     def fresh(spec: str, device: str, timeout: float) -> Fake:
-        from certify.errors import UsageError
+        from attnspec.certify.errors import UsageError
 
         raise UsageError("cannot be loaded a second time")
 

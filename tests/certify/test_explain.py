@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.errors import UsageError
-from certify.explain import Asked, Explanation, asked, explain, shown_stages
-from certify.parts import default_parts
-from certify.report.explained import explanation
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, call_to_json, make_call
-from pyspec.call import Dropout
-from pyspec.trace_bounds import first_leaving
-from strategies import PROFILES, Features, call_at, small
+from attnspec.certify.campaign.explain import Asked, Explanation, asked, explain, shown_stages
+from attnspec.certify.campaign.parts import default_parts
+from attnspec.certify.errors import UsageError
+from attnspec.certify.evidence.report.explained import explanation
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.trials import Trial
+from attnspec.pyspec import AttentionCall, call_to_json, make_call
+from attnspec.pyspec.calls.call import Dropout
+from attnspec.pyspec.oracle.stages import first_leaving
+from attnspec.strategies import PROFILES, Features, call_at, small
 from tests.certify.command import command
 from tests.certify.planted_stages import WRONG_FROM, Staged
 
@@ -43,7 +44,7 @@ def call_with_everything(seed: int = 0) -> AttentionCall:
 
 
 def explained(subject: Staged, call: AttentionCall) -> Explanation:
-    one = Asked(call, subject.name, "cpu", False, None, "a call")
+    one = Asked(Trial(call), subject.name, "cpu", False, None, "a call")
     parts = default_parts()
     from dataclasses import replace
 
@@ -81,17 +82,17 @@ def test_contributions_of_a_row_add_up_to_the_exact_output() -> None:
     call = call_with_everything().but(sink=None)
     text = explanation(explained(Staged("values_negated"), call))
     line = next(line for line in text.splitlines() if line.strip().startswith("sum"))
-    judged = next(j for j in explained(Staged("values_negated"), call).judgements if j.tensor == "output")
+    judged = next(j for j in explained(Staged("values_negated"), call).outcome.judgements if j.tensor == "output")
     assert float(line.split()[-1]) == pytest.approx(judged.exact[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("tensor", ["grad_query", "grad_key", "grad_value", "grad_bias", "grad_sink", "lse"])
 def test_rows_and_columns_of_every_tensor_are_told(tensor: str) -> None:
-    from certify.report.explained import row_lines
+    from attnspec.certify.evidence.report.explained import row_lines
 
     call = call_with_everything()
     found = explained(Staged(), call)
-    judged = next(j for j in found.judgements if j.tensor == tensor)
+    judged = next(j for j in found.outcome.judgements if j.tensor == tensor)
     lines = list(row_lines(call, judged))
     assert lines[0].startswith(("row", "column"))
     if tensor != "grad_sink":
@@ -116,7 +117,7 @@ def test_an_unclaimed_call_is_skipped(tmp_path: Path) -> None:
         asked(str(file), None, None, ())
     pytest.importorskip("torch")
     found = explain(asked(str(file), "torch-sdpa:math", None, ()), default_parts())
-    assert found.skipped is not None
+    assert found.outcome.skip is not None
     assert "nothing could be tested" in explanation(found)
 
 
@@ -125,7 +126,7 @@ def test_what_is_no_call_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text('{"format": "attnspec.call/1"}', encoding="utf-8")
     with pytest.raises(UsageError, match="cannot read it as JSON"):
         asked(str(tmp_path / "a.json"), None, None, ())
-    with pytest.raises(UsageError, match="not an attnspec call"):
+    with pytest.raises(UsageError, match="written by an older version: run the certify command again"):
         asked(str(tmp_path / "b.json"), "numpy-reference", None, ())
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from certify.certificate import read_certificate
-from certify.subject import Observation
-from pyspec import AttentionCall
+from attnspec.certify.evidence.certificate import read_certificate
+from attnspec.certify.observation import Observation
+from attnspec.pyspec import AttentionCall
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
@@ -24,12 +24,12 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import certify.parts as parts
+import attnspec.certify.campaign.parts as parts
 from tests.certify import fakes
 real = parts.default_parts()
 world = fakes.replace(fakes.parts(), load=real.load, foreign=real.foreign, fresh=real.fresh)
 parts.default_parts = lambda: world
-from certify.cli import main
+from attnspec.certify.cli import main
 main(["run", "tests.certify.foreign:hang", "--dtype", "float32", "--out", sys.argv[1]])
 """
 

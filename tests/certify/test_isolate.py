@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.errors import UsageError
-from certify.isolate import IsolatedSubject
-from certify.parts import default_parts
-from certify.subject import uncovered
-from pyspec import AttentionCall, make_call
+from attnspec.certify.campaign.parts import default_parts
+from attnspec.certify.claims import Skip
+from attnspec.certify.errors import UsageError
+from attnspec.certify.subject import uncovered
+from attnspec.certify.subjects.isolate import IsolatedSubject
+from attnspec.pyspec import AttentionCall, make_call
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 
@@ -52,7 +53,9 @@ def test_it_is_the_subject_inside_in_another_process() -> None:
         assert subject.name == "foreign"
         assert subject.capabilities.devices == ("cpu",)
         assert subject.ledger("float32").name == "float64-inside"
-        assert subject.snippet(call_of(1)) == "pass\n"
+        program = subject.program(call_of(1), {"key": np.full((1, 1, 3, 1), np.nan)})
+        assert "subject = Foreign('nothing')\n" in program.source()
+        assert "seen = subject.run(call, raw)\n" in program.source()
         seen = subject.run(call_of(2))
         assert seen.error is None
         np.testing.assert_array_equal(seen.tensors["output"], np.ones((1, 1, 2, 1)))
@@ -86,7 +89,8 @@ def test_a_hang_is_ended_and_named() -> None:
 
 def test_known_divergences_are_asked_of_the_subject_inside() -> None:
     with isolated("wrong") as subject:
-        assert uncovered(subject, call_of(1)) == "known divergence off by one: one is added (F0)"
+        text = "known divergence off by one: one is added (F0)"
+        assert uncovered(subject, call_of(1)) == Skip("known_divergence", "off by one", text)
         few = make_call(np.ones((1, 1, 1, 1)), np.ones((1, 1, 2, 1)), np.ones((1, 1, 2, 1)))
         assert uncovered(subject, few) is None
 
@@ -141,7 +145,7 @@ def test_a_crash_refutes_is_reduced_and_the_campaign_goes_on(certify: Certify) -
         "run", f"{MODULE}:segfault", "--dtype", "float32", "--profile", "smoke", "--examples", "12", parts=world
     )
     assert result.exit_code == 1, result.output
-    assert "got      the subject raised: the process died with SIGSEGV" in result.output
+    assert "got      the process died with SIGSEGV" in result.output
     assert "queries 2, keys 1, widths 1/1" in result.output
     assert "refuted output (float32), calm (float32)" in result.output
 
@@ -149,12 +153,12 @@ def test_a_crash_refutes_is_reduced_and_the_campaign_goes_on(certify: Certify) -
 def test_what_a_subject_prints_stays_out_of_the_events(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "import certify.parts as parts\n"
+        "import attnspec.certify.campaign.parts as parts\n"
         "from tests.certify import fakes\n"
         "real = parts.default_parts()\n"
         "world = fakes.replace(fakes.parts(), load=real.load, foreign=real.foreign, fresh=real.fresh)\n"
         "parts.default_parts = lambda: world\n"
-        "from certify.cli import main\n"
+        "from attnspec.certify.cli import main\n"
         f"main(['run', '{MODULE}:prints', '--dtype', 'float32', '--examples', '9', '--json', *sys.argv[1:]])\n"
     )
     root = Path(__file__).parents[2]

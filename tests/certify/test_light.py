@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from certify.cli import main
-from certify.numbers import hex_word, ratio_in, ratio_out, ratio_text, ulps
+from attnspec.certify.cli import main
+from attnspec.certify.evidence.numbers import hex_word, ratio_in, ratio_out, ratio_text, ulps
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_importing_the_command_loads_nothing_heavy() -> None:
     code = (
-        "import sys, certify.cli; "
+        "import sys, attnspec.certify.cli; "
         "print(sorted({'torch', 'hypothesis', 'strategies', 'rich', 'jinja2', 'numpy', 'flint'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

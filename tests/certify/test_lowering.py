@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certify.lowering import to_torch
-from pyspec import AttentionCall, Oracle, bounds, make_call
-from pyspec import visibility as vis
-from pyspec.compiler import compile_visibility
-from pyspec.coordinates import packed, right_padded
-from pyspec.encodings import encode
-from pyspec.ledger import every_operation_stored
+from attnspec.certify.conventions.torch_masks import to_torch
+from attnspec.pyspec import AttentionCall, Oracle, bounds, make_call
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.encodings import encode
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
+from attnspec.pyspec.calls.masks.coordinates import packed, right_padded
+from attnspec.pyspec.oracle.ledger import every_operation_stored
 
 torch = pytest.importorskip("torch")
 

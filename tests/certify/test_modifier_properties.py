@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certify.parts import features_of
-from certify.properties import Bench, registered
-from certify.properties.agree import natural_size
-from certify.properties.modifier_models import Way, modelled
-from certify.subject import Subject, uncovered
-from certify.subjects import load_subject
-from certify.subjects.functional import FunctionSubject
-from pyspec import AttentionCall, Oracle
-from strategies import PROFILES, Features, call_at, reduce_call, small
+from attnspec.certify.campaign.parts import features_of
+from attnspec.certify.claims import Skip
+from attnspec.certify.conventions.program import file_of
+from attnspec.certify.properties.modifier_models import Way, modelled
+from attnspec.certify.subject import Subject, uncovered
+from attnspec.certify.subjects import load_subject
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.certify.trials import Held, check, registered
+from attnspec.certify.trials.run import natural_size
+from attnspec.pyspec import AttentionCall, Oracle
+from attnspec.pyspec.calls.features import MODIFIERS
+from attnspec.strategies import PROFILES, Features, call_at, reduce_call, small
 from tests.certify.command import refuted
 from tests.certify.drawn import cases
 from tests.certify.planted_modifiers import PLANTED, Modified, PlantedModifier, right
@@ -24,7 +27,7 @@ from tests.certify.planted_modifiers import PLANTED, Modified, PlantedModifier, 
 ROOT = Path(__file__).parents[2]
 CASES, HELD = 60, 12
 NAMES = tuple(dict.fromkeys(bug.refuted_by for bug in PLANTED))
-KEPT = tuple(p.id for p in registered().values() if p.modifiers and p.id not in NAMES)
+KEPT = tuple(p.id for p in registered().values() if p.keep and p.id not in NAMES)
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: f"{bug.name}-{bug.refuted_by}")
@@ -33,7 +36,7 @@ def test_each_planted_bug_is_refuted_by_the_property_that_names_it(bug: PlantedM
     said = []
     for outcome in cases(Modified(bug.name), registered()[bug.refuted_by], dtype, CASES):
         if outcome.refuted:
-            said.append(outcome.broken or "")
+            said.append(outcome.text or "")
             if bug.says in said[-1]:
                 return
     assert said, f"{bug.name} survived {bug.refuted_by}"
@@ -46,38 +49,39 @@ def test_each_planted_bug_is_refuted_by_the_property_that_names_it(bug: PlantedM
 def test_right_subjects_hold(name: str, subject: Subject, dtype: str) -> None:
     outcomes = list(cases(subject, registered()[name], dtype, 2 * HELD))
     assert outcomes
-    assert not [o.broken or o.worst for o in outcomes if o.refuted]
+    assert not [o.text or o.worst for o in outcomes if o.refuted]
     assert any(not o.vacuous for o in outcomes)
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_properties_that_keep_modifiers_hold_with_them(name: str) -> None:
     prop, seen = registered()[name], 0
-    bench = Bench(right, right.ledger)
+    subject = right if prop.needs(right.capabilities) is None else load_subject("numpy-reference")
+    held = Held(subject, subject.ledger)
     for index in range(300):
-        call = call_at(9, index, small(PROFILES["smoke"]), features_of(right.capabilities, "float32"))
-        if call.softcap is None and call.sink is None:
+        call = call_at(9, index, small(PROFILES["smoke"]), features_of(subject.capabilities, "float32"))
+        if all(getattr(call, n) is None for n in prop.keep):
             continue
         prepared = prop.prepare(call)
         if prepared is None or (prop.id == "poison-isolated"):
             continue
-        outcome = prop.check(prepared, bench)
-        assert not outcome.refuted, (index, outcome.broken or outcome.worst)
-        seen += outcome.skipped is None
+        outcome = check(prop, prepared, held).outcome
+        assert not outcome.refuted, (index, outcome.text or outcome.worst)
+        seen += outcome.skip is None
         if seen >= HELD:
             break
     assert seen or name == "poison-isolated"
 
 
 def test_properties_that_say_nothing_of_modifiers_are_asked_without_them() -> None:
-    features = Features(softcap=True, sink=True)
+    features = Features(softcap=True, sink=True, slopes=True)
     calls = [call_at(1, i, small(PROFILES["smoke"]), features) for i in range(60)]
-    calls = [c for c in calls if c.softcap is not None or c.sink is not None]
+    calls = [c for c in calls if any(getattr(c, n) is not None for n in MODIFIERS)]
     for prop in registered().values():
-        if not prop.modifiers:
-            for call in calls[:4]:
-                prepared = prop.prepare(call)
-                assert prepared is None or (prepared.softcap is None and prepared.sink is None), prop.id
+        others = [n for n in MODIFIERS if n not in prop.keep]
+        for call in calls[:4]:
+            prepared = prop.prepare(call)
+            assert prepared is None or all(getattr(prepared, n) is None for n in others), prop.id
 
 
 def test_calls_of_subjects_without_modifiers_are_the_same_as_ever() -> None:
@@ -122,12 +126,14 @@ def test_subjects_without_the_claim_are_not_held_to_it() -> None:
     if claims.softcap or claims.sink:
         pytest.skip("numpy-scores claims them now")
     call = call_at(0, 0, "smoke", features_of(claims, "float32"))
-    assert uncovered(subject, call.but(softcap=5.0)) == "softcap not claimed by numpy-scores"
-    assert uncovered(subject, call.but(sink=np.zeros(call.axes.query_heads))) == (
-        "an attention sink not claimed by numpy-scores"
-    )
+    capped = uncovered(subject, call.but(softcap=5.0))
+    sunk = uncovered(subject, call.but(sink=np.zeros(call.axes.query_heads)))
+    assert capped == Skip("not_claimed", "softcap", "a softcap not claimed by numpy-scores")
+    assert sunk == Skip("not_claimed", "sink", "an attention sink not claimed by numpy-scores")
     for name in NAMES:
-        assert "not claimed" in (registered()[name].needs(claims) or "")
+        lacking = registered()[name].needs(claims)
+        assert lacking is not None
+        assert lacking.kind == "not_claimed"
 
 
 def test_the_models_that_name_mistakes_are_right_where_nothing_is_wrong() -> None:
@@ -178,18 +184,20 @@ def test_a_function_that_takes_them_by_name_is_given_them(name: str) -> None:
     assert subject.capabilities.sink
     outcomes = list(cases(subject, registered()[name], "float32", HELD))
     assert outcomes
-    assert not [o.broken or o.worst for o in outcomes if o.refuted]
+    assert not [o.text or o.worst for o in outcomes if o.refuted]
 
 
-def test_a_snippet_of_a_function_passes_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_of_a_function_passes_them() -> None:
     pytest.importorskip("torch")
     subject = FunctionSubject(function, "tests.certify.test_modifier_properties:function")
     call = next(iter(drawn_with_both()))
-    program = subject.snippet(call)
-    exec(compile(program, "snippet", "exec"), {})
+    program, names = file_of({"run": subject.program(call)}), {}
+    exec(compile(program, "program", "exec"), names)
     assert "softcap=" in program
     assert "sink.grad" in program
-    assert capsys.readouterr().out
+    returned, seen = names["run"](), subject.run(call).tensors
+    assert np.array_equal(returned["output"].double().numpy(), seen["output"])
+    assert np.array_equal(returned["grad_sink"].double().numpy(), seen["grad_sink"])
 
 
 def drawn_with_both():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from certify.properties import registered
-from certify.properties.order import EARLY, in_order
+from attnspec.certify.trials import registered
+from attnspec.certify.trials.order import EARLY, in_order
 
 
 def test_early_claims_exist_and_come_first_each_once() -> None:

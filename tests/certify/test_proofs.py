@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from certify.errors import UsageError
-from certify.proofs import checked_here, folder_digest, proof_state
+from attnspec.certify.errors import UsageError
+from attnspec.certify.evidence.proofs import checked_here, folder_digest, proof_state
 
 
 @pytest.fixture

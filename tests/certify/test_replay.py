@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from certify.certificate import ProofRecord
-from certify.counterexample import CounterExample, read_counterexample, write_counterexample
-from certify.errors import UsageError
-from certify.report.text import refutation
+from attnspec.certify.errors import UsageError
+from attnspec.certify.evidence.certificate import ProofRecord
+from attnspec.certify.evidence.counterexample import CounterExample, read_counterexample, write_counterexample
+from attnspec.certify.evidence.report.text import refutation
+from attnspec.pyspec.calls.fingerprint import fingerprint
 from tests.certify import fakes
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
@@ -30,7 +31,8 @@ def found(certify: Certify, tmp_path: Path) -> CounterExample:
 
 
 def test_the_call_is_the_smallest_that_fails(found: CounterExample) -> None:
-    call = found.attention_call()
+    call = found.failing_trial().call
+    assert fingerprint(call) == fingerprint(found.base_call())
     assert call.axes.keys == 2
     assert call.query.size == 1
     assert int((call.value != 0).sum()) == 1
@@ -67,22 +69,31 @@ def test_the_next_run_begins_with_it_and_says_when_it_holds(certify: Certify, fo
 
 
 def test_order_of_a_refutation(found: CounterExample) -> None:
-    text = refutation(found, found.attention_call(), fakes.PROOFS)
+    text = refutation(found, fakes.PROOFS)
     heads = ("REFUTED ", "subject ", "call ", "got ", "exact ", "allowed ", "error ", "theorem ", "snippet", "certify")
     lines = text.splitlines()
     places = [next(i for i, line in enumerate(lines) if line.startswith(head)) for head in heads]
     assert places == sorted(places)
     assert "hex 0x3f800000" in text or "hex 0x00000000" in text
-    assert "print([1, 1, 1, 1])" in text
+    assert found.snippet.rstrip() in text
     assert "forward_over_duals, not compiled here" in text
     assert lines[-1] == f"certify replay {found.id}"
 
 
-def test_the_snippet_stands_beside_the_record(found: CounterExample, tmp_path: Path) -> None:
+def test_the_snippet_stands_beside_the_record(
+    found: CounterExample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (tmp_path / f"cert/fake/counterexamples/{found.id}.py").read_text()
-    assert text.startswith(f"# Counter-example {found.id} to output: ")
-    assert text.endswith("print([1, 1, 1, 1])\n")
-    compile(text, "snippet", "exec")
+    assert text.startswith(f"# -*- coding: utf-8 -*-\n# Counter-example {found.id} to output: ")
+    assert text.endswith(found.snippet)
+    # The program of the fake is that of the right kernel: there it says what is exact and allowed, and passes.
+    exec(compile(text, "snippet", "exec"), {})
+    (seen,) = found.observed
+    low, high = (float.fromhex(x.hex) for x in (seen.exact_lower, seen.exact_upper))
+    printed = capsys.readouterr().out
+    assert printed.startswith("output[0, 0, 0, ")
+    assert f", exact {low!r} to {high!r}, allowed " in printed
+    assert text.splitlines()[-1].startswith("assert ")
 
 
 def test_numbers_are_stored_twice_and_agree(found: CounterExample) -> None:
@@ -94,13 +105,22 @@ def test_numbers_are_stored_twice_and_agree(found: CounterExample) -> None:
 def test_records_that_are_not_counter_examples(certify: Certify, found: CounterExample, tmp_path: Path) -> None:
     file = tmp_path / f"cert/fake/counterexamples/{found.id}.json"
     data = json.loads(file.read_text())
+    trial, call = data["trial"], data["trial"]["call"]["call"]
+
+    def with_call(**fields: object) -> str:
+        return json.dumps({**data, "trial": {**trial, "call": {"call": {**call, **fields}}}})
+
     broken = {
         "not json": "{",
         "no format": json.dumps({}),
         "other format": json.dumps({**data, "format": "attnspec.counterexample/9"}),
         "extra": json.dumps({**data, "code": "import os"}),
-        "bad call": json.dumps({**data, "call": {**data["call"], "dtype": "float31"}}),
-        "bad word": json.dumps({**data, "call": {**data["call"], "query": {**data["call"]["query"], "words": "zz"}}}),
+        "older format": json.dumps({**data, "format": "attnspec.counterexample/1"}),
+        "bad call": with_call(dtype="float31"),
+        "bad word": with_call(query={**call["query"], "words": "zz"}),
+        "no call": json.dumps({**data, "trial": {}}),
+        "bad trial": json.dumps({**data, "trial": {**trial, "code": "import os"}}),
+        "bad expectation": json.dumps({**data, "trial": {**trial, "expect": [{"expect": "Popen", "args": ["ls"]}]}}),
         "bad ledger": json.dumps({**data, "ledger": {"name": "x"}}),
         "other property": json.dumps({**data, "property": "gone"}),
     }

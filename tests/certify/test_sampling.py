@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from certify.parts import features_of
-from certify.properties import Bench, Outcome, registered
-from strategies import PROFILES, call_at, small
+from attnspec.certify.trials import Outcome, registered
+from tests.certify import drawn
 
 torch = pytest.importorskip("torch")
 
@@ -18,18 +17,17 @@ from tests.certify import sampling_functions as functions  # noqa: E402
 
 def outcomes(function: Callable[..., Any], dtype: str, count: int) -> list[Outcome]:
     subject = functions.subject(function)
-    bench, prop, sizes = Bench(subject, subject.ledger), registered()["dropout-own-mask"], small(PROFILES["smoke"])
+    prop = registered()["dropout-own-mask"]
     assert prop.needs(subject.capabilities) is None
-    calls = (prop.prepare(call_at(2, i, sizes, features_of(subject.capabilities, dtype))) for i in range(count))
-    return [prop.check(call, bench) for call in calls if call is not None]
+    return list(drawn.outcomes(subject, prop, dtype, count, seed=2))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("function", [functions.plain, functions.functional], ids=lambda f: f.__name__)
 def test_right_functions_hold(function: Callable[..., Any], dtype: str) -> None:
     found = outcomes(function, dtype, 3)
-    assert [o for o in found if o.skipped is None]
-    assert not [o.broken or o.worst for o in found if o.refuted]
+    assert [o for o in found if o.skip is None]
+    assert not [o.text or o.worst for o in found if o.refuted]
 
 
 @pytest.mark.parametrize(
@@ -45,4 +43,4 @@ def test_right_functions_hold(function: Callable[..., Any], dtype: str) -> None:
 def test_wrong_functions_are_refuted(function: Callable[..., Any], words: str) -> None:
     refuted = [o for o in outcomes(function, "float32", 6) if o.refuted]
     assert refuted
-    assert any(words in (o.broken or "") for o in refuted), [o.broken for o in refuted]
+    assert any(words in (o.text or "") for o in refuted), [o.text for o in refuted]

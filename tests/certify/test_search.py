@@ -8,137 +8,158 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from certify.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
-from certify.certificate import read_certificate
-from certify.minimise import kind, minimise
-from certify.properties.model import Bench, Outcome, Property
-from certify.scope import left_out_as_known
-from certify.search import Tally, check_case, search
-from certify.subject import Observation
-from pyspec import AttentionCall, Judgement, make_call
-from strategies import reduce_call
+from attnspec.certify.campaign.budget import PATIENCE, audited, cases_for, reduction_budget, seed_for
+from attnspec.certify.campaign.minimise import Reduction, minimise
+from attnspec.certify.campaign.search import Tally, check_case, search
+from attnspec.certify.evidence.certificate import PropertyRecord, left_out_as_known, read_certificate
+from attnspec.certify.observation import Observation
+from attnspec.certify.subject import KnownDivergence
+from attnspec.certify.trials import Checked, Failure, Held, Outcome, Property, Trial, check
+from attnspec.certify.trials.contracts import Refused
+from attnspec.pyspec import AttentionCall
+from attnspec.strategies import reduce_call
 from tests.certify import fakes
 from tests.certify.conftest import Certify
-from tests.certify.fakes import Fake
+from tests.certify.fakes import Fake, Finds, call_of, finding, judgement, prop, silent
 
 
-def call_of(keys: int, value: float = 1.0) -> AttentionCall:
-    shape = (1, 1, keys, 1)
-    return make_call(np.ones((1, 1, 1, 1)), np.ones(shape), np.full(shape, value))
-
-
-def judgement(tensor: str, *, inside: bool = True, worst: float = 0.5) -> Judgement:
-    return Judgement(tensor, inside, worst, (0,), 1.0, (1.0, 1.0), 1.0, 0 if inside else 1, 0, 0, 1)
-
-
-def prop(check: object, **fields: object) -> Property:
-    return Property(id="p", claim="It holds.", theorem=None, basis="a test", check=check, **fields)  # type: ignore[arg-type]
-
-
-def run(of: Property, cases: int = 4) -> Tally:
-    fake = Fake()
+def run(of: Property, cases: int = 4, fake: Fake | None = None) -> Tally:
+    subject = fake or Fake()
     tally = Tally(of, "float32")
-    search(tally, Bench(fake, fake.ledger), lambda index: call_of(index), cases, lambda event: None)
+    search(tally, Held(subject, subject.ledger), lambda index: call_of(index + 1), cases, lambda event: None)
     return tally
 
 
-def test_input_numbers_not_found_testable_are_drawn_past_but_not_for_ever() -> None:
-    late = run(prop(lambda call, bench: Outcome(skipped="few keys") if call.axes.keys < 7 else Outcome()))
-    assert (late.drawn, late.tested, late.record().state) == (8, [7], "held")
-    never = run(prop(lambda call, bench: Outcome(skipped="never")))
-    assert (never.drawn, never.record().state) == (4 * PATIENCE, "not_run")
-    assert never.record().skipped == {"never": 4 * PATIENCE}
+def skips(record: PropertyRecord) -> list[tuple[str, str, int]]:
+    return [(s.kind, s.text, s.cases) for s in record.skips]
+
+
+def test_calls_not_found_testable_are_drawn_past_but_not_for_ever() -> None:
+    def from_seven_keys(call: AttentionCall):
+        if call.axes.keys < 7:
+            return "few keys"
+        yield Trial(call, tensors=())
+
+    late = run(prop(from_seven_keys))
+    assert (late.drawn, late.tested, late.record().state) == (7, [6], "held")
+    never = run(prop(silent("never")))
+    # The claim speaks of none of them: that is no gap in what was tested.
+    assert (never.drawn, never.record().state) == (4 * PATIENCE, "not_covered")
+    assert skips(never.record()) == [("no_such_call", "never", 4 * PATIENCE)]
 
 
 def test_a_draw_that_the_claim_does_not_speak_of_is_skipped() -> None:
-    some = run(prop(lambda call, bench: Outcome(), prepare=lambda call: None if call.axes.keys % 2 else call))
-    assert some.tested == [0, 2]
-    assert some.record().skipped == {"the claim does not speak of the drawn call": 2}
+    some = run(prop(finding(), prepare=lambda call: None if call.axes.keys % 2 else call))
+    assert some.tested == [1, 3]
+    assert skips(some.record()) == [("no_such_call", "the claim does not speak of the drawn call", 2)]
 
 
 def test_draws_outside_the_subjects_claim_are_not_covered() -> None:
-    def out(call: AttentionCall) -> AttentionCall:
-        return call.but(dtype="bfloat16")
-
-    record = run(prop(lambda call, bench: Outcome(), prepare=out)).record()
+    record = run(prop(finding(), prepare=lambda call: call.but(dtype="bfloat16"))).record()
     assert record.state == "not_covered"
-    assert record.not_covered == {"dtype bfloat16 not claimed by fake": 4 * PATIENCE}
+    assert skips(record) == [("not_claimed", "dtype bfloat16 not claimed by fake", 4 * PATIENCE)]
 
 
 def test_known_divergences_are_not_covered_wherever_they_are_seen() -> None:
     reason = "known divergence off by one: one is added (F0)"
-    record = run(prop(lambda call, bench: Outcome(skipped=reason))).record()
-    assert (record.state, record.not_covered) == ("not_covered", {reason: 4 * PATIENCE})
+    fake = Fake(known_divergences=(KnownDivergence("off by one", "one is added", "F0", lambda call: True),))
+    record = run(prop(), fake=fake).record()
+    assert (record.state, skips(record)) == ("not_covered", [("known_divergence", reason, 4 * PATIENCE)])
     assert left_out_as_known([record, record]) == {reason: 8 * PATIENCE}
 
 
 def test_a_bound_that_says_nothing_tests_nothing() -> None:
-    empty = Outcome(judgements=(judgement("output"),), vacuous=("output",))
-    tally = run(prop(lambda call, bench: empty))
+    tally = run(fakes.VACUOUS)
     assert (tally.record().state, tally.vacuous, tally.record().cases) == ("not_run", 4 * PATIENCE, 0)
-    half = Outcome(judgements=(judgement("output"), judgement("lse", worst=0.25)), vacuous=("output",))
-    record = run(prop(lambda call, bench: half)).record()
+
+    def half(call: AttentionCall):
+        (empty,) = fakes.VACUOUS.trials(call, Fake().capabilities)
+        yield replace(empty, expect=(Finds((judgement("lse", worst=0.25),)),))
+
+    record = run(prop(half)).record()
     assert (record.state, record.cases, record.worst) == ("held", 4, 0.25)
     assert (record.tensors["output"].cases, record.tensors["output"].vacuous) == (0, 4)
 
 
+def test_undecided_cases_are_counted_apart_and_many_of_them_leave_the_row_undecided() -> None:
+    tally = run(fakes.UNDECIDED, cases=5)
+    assert (tally.tested, tally.undecided, tally.record().undecided) == ([], 5 * PATIENCE, 5 * PATIENCE)
+    assert tally.record().state == "undecided"
+
+    def once_in(many: int):
+        def trials(call: AttentionCall):
+            state = "undecided" if call.axes.keys == many else "inside"
+            yield Trial(call, tensors=(), expect=(Finds((judgement("output", state),)),))
+
+        return run(prop(trials), cases=many).record()
+
+    assert [(r.state, r.cases, r.undecided) for r in map(once_in, (4, 20))] == [("undecided", 3, 1), ("held", 19, 1)]
+
+
 def test_a_refutation_stops_the_search() -> None:
-    wrong = Outcome(judgements=(judgement("output", inside=False, worst=3.0),))
-    tally = run(prop(lambda call, bench: wrong if call.axes.keys == 2 else Outcome()), cases=10)
+    def wrong_at_three(call: AttentionCall):
+        state = "outside" if call.axes.keys == 3 else "inside"
+        yield Trial(call, tensors=(), expect=(Finds((judgement("output", state, worst=3.0),)),))
+
+    tally = run(prop(wrong_at_three), cases=10)
     assert (tally.drawn, tally.record().state, tally.record().worst) == (3, "refuted", 3.0)
     assert tally.refuting is not None
     assert tally.refuting.index == 2
+    assert tally.refuting.trial is not None
+    assert tally.refuting.trial.call is tally.refuting.call
 
 
 def test_a_case_is_told_apart_by_every_bit() -> None:
     fake = Fake()
     cases = [
-        check_case(
-            prop(lambda call, bench, w=worst: Outcome(judgements=(judgement("output", worst=w),))),
-            Bench(fake, fake.ledger),
-            lambda index: call_of(1),
-            0,
+        check_case(prop(finding(found)), Held(fake, fake.ledger), lambda index: call_of(1), 0)
+        for found in (
+            judgement("output", worst=0.5),
+            judgement("output", worst=0.5),
+            judgement("output", worst=np.nextafter(0.5, 1)),
+            judgement("output", "undecided", worst=0.5),
+            Failure("bits", "output", "it changed"),
         )
-        for worst in (0.5, 0.5, np.nextafter(0.5, 1))
     ]
     assert cases[0].signature == cases[1].signature
-    assert cases[0].signature != cases[2].signature
+    assert len({case.signature for case in cases}) == 4
 
 
 def reduced(of: Property, change: fakes.Change, call: AttentionCall, **fields: object) -> AttentionCall:
-    bench = Bench(Fake(change=change), Fake().ledger)
-    outcome = of.check(call, bench)
-    assert outcome.refuted
-    smallest, again = minimise(of, bench, reduce_call, call, outcome, Fake(), 500, **fields)  # type: ignore[arg-type]
-    assert again.refuted
-    return smallest
+    held = Held(Fake(change=change), Fake().ledger)
+    found = check(of, call, held)
+    assert found.outcome.refuted
+    how = Reduction(of, held, reduce_call, Fake(), 500, **fields)  # type: ignore[arg-type]
+    smallest = minimise(how, found)
+    assert smallest.outcome.refuted
+    assert smallest.trial is not None
+    return smallest.call
 
 
 def test_reduction_keeps_what_the_property_demands() -> None:
     def ones(call: AttentionCall) -> AttentionCall:
         return call.but(value=np.ones_like(call.value))
 
-    unit = prop(fakes.check_output, prepare=ones)
-    smallest = reduced(unit, fakes.doubled_when_two_keys, ones(call_of(9)))
+    smallest = reduced(prop(prepare=ones), fakes.doubled_when_two_keys, ones(call_of(9)))
     assert smallest.axes.keys == 2
     assert (smallest.value == 1.0).all()
 
 
 def test_reduction_never_leads_to_what_refutes_a_right_kernel() -> None:
     # A check that is wrong for calls of one key: it would be the smaller call.
-    def check(call: AttentionCall, bench: Bench) -> Outcome:
+    def wrong_of_one_key(call: AttentionCall):
         if call.axes.keys == 1:
-            return Outcome(judgements=(judgement("output", inside=False, worst=9.0),))
-        return fakes.check_output(call, bench)
+            yield Trial(call, tensors=(), expect=(Finds((judgement("output", "outside", worst=9.0),)),))
+        yield Trial(call, tensors=("output",))
 
-    assert reduced(prop(check), fakes.doubled_when_two_keys, call_of(9)).axes.keys == 2
+    assert reduced(prop(wrong_of_one_key), fakes.doubled_when_two_keys, call_of(9)).axes.keys == 2
 
 
 def test_reduction_keeps_the_kind_of_failure() -> None:
     def raises_on_few(call: AttentionCall, seen: Observation) -> Observation:
         return fakes.raising(call, seen) if call.axes.keys < 5 else fakes.doubled_when_two_keys(call, seen)
 
-    assert reduced(prop(fakes.check_output), raises_on_few, call_of(9)).axes.keys == 5
+    assert reduced(prop(), raises_on_few, call_of(9)).axes.keys == 5
 
 
 def test_reduction_starts_from_a_call_that_refutes_another_claim() -> None:
@@ -149,7 +170,7 @@ def test_reduction_starts_from_a_call_that_refutes_another_claim() -> None:
         tried.append(call.axes.keys)
         return fakes.doubled_when_two_keys(call, seen)
 
-    smallest = reduced(prop(fakes.check_output), change, call_of(200), known=[known])
+    smallest = reduced(prop(), change, call_of(200), known=[known])
     assert smallest.axes.keys == 2
     assert max(tried[1:]) == 3
 
@@ -161,30 +182,42 @@ def test_a_failure_that_comes_and_goes_is_kept_as_found() -> None:
         seen_once.append(1)
         return fakes.doubled_when_two_keys(call, seen) if len(seen_once) == 1 else seen
 
-    bench = Bench(Fake(change=once), Fake().ledger)
-    call, of = call_of(9), prop(fakes.check_output)
-    outcome = of.check(call, bench)
-    assert minimise(of, bench, reduce_call, call, outcome, Fake(), 500) == (call, outcome)
+    held = Held(Fake(change=once), Fake().ledger)
+    found: Checked = check(prop(), call_of(9), held)
+    assert found.outcome.refuted
+    assert minimise(Reduction(prop(), held, reduce_call, Fake(), 500), found) is found
+
+
+OUTSIDE = Outcome((judgement("output", "outside"),))
 
 
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        (Outcome(broken="shape [2, 3]: 5 rows"), Outcome(broken="shape [4]: 17 rows"), True),
-        (Outcome(broken="shape [2]"), Outcome(broken="it raised"), False),
-        (Outcome((judgement("output", inside=False),)), Outcome((judgement("output", inside=False),)), True),
-        (Outcome((judgement("output", inside=False),)), Outcome((judgement("lse", inside=False),)), False),
-        (Outcome((judgement("output", inside=False),)), Outcome(broken="it raised"), False),
+        (Outcome(failures=(Failure("shape", "output", "[2, 3]"),)),
+         Outcome(failures=(Failure("shape", "output", "[4]"),)), True),
+        (Outcome(failures=(Failure("shape", "output", "[2]"),)),
+         Outcome(failures=(Failure("shape", "lse", "[2]"),)), False),
+        (Outcome(failures=(Failure("shape", "output", "[2]"),)),
+         Outcome(failures=(Failure("raised", "", "it raised"),)), False),
+        (OUTSIDE, Outcome((judgement("output", "outside", worst=7.0),)), True),
+        (OUTSIDE, Outcome((judgement("lse", "outside"),)), False),
+        (OUTSIDE, Outcome((judgement("output", "undecided"),)), False),
+        (OUTSIDE, Outcome(failures=(Failure("raised", "", "it raised"),)), False),
     ],
-)
+)  # fmt: skip
 def test_kinds_of_failure(one: Outcome, other: Outcome, same: bool) -> None:
-    assert bool(kind(one) & kind(other)) == same
+    assert bool(one.kinds & other.kinds) == same
 
 
 def test_once_refuted_the_other_claims_get_fewer_cases(certify: Certify, tmp_path: Path) -> None:
     # Three claims that a raising kernel breaks, then one that it cannot break.
     broken = [replace(fakes.CALM, id=f"broken-{i}") for i in range(3)]
-    sound = replace(fakes.CALM, id="sound", check=lambda call, bench: Outcome())
+
+    def refused(call: AttentionCall):
+        yield Trial(call, expect=(Refused("nothing"),))
+
+    sound = prop(refused, id="sound")
     world = fakes.parts(Fake(change=fakes.raising), properties=(*broken, sound))
     options = ("run", "fake", "--dtype", "float32", "--examples", "40")
     assert certify(*options, parts=world).exit_code == 1

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from certify.campaign import run_campaign
-from certify.events import event_json
-from certify.identify import Request, prepare
-from certify.report.terminal import Terminal
+from attnspec.certify.campaign.identify import Request, prepare
+from attnspec.certify.campaign.phases import run_campaign
+from attnspec.certify.evidence.events import event_json
+from attnspec.certify.evidence.report.terminal import Terminal
 from tests.certify import fakes
 from tests.certify.fakes import Fake, parts
 

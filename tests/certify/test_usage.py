@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from certify.parts import default_parts
+from attnspec.certify.campaign.parts import default_parts
 from tests.certify.conftest import Certify
 from tests.certify.fakes import Fake, parts
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from certify.properties import Bench, Outcome, registered
-from certify.properties.policies import declared_contract
-from certify.selfcheck import _mean_on_empty_rows
-from certify.subject import Observation, Subject
-from certify.subjects.numpy_reference import NumpyReference
-from pyspec import AttentionCall, make_call
-from strategies import PROFILES, Features, call_at, small
+from attnspec.certify.campaign.selfcheck import _mean_on_empty_rows
+from attnspec.certify.observation import Observation
+from attnspec.certify.properties.policies import declared_contract
+from attnspec.certify.subject import Subject
+from attnspec.certify.subjects.numpy_reference import NumpyReference
+from attnspec.certify.trials import Outcome, registered
+from attnspec.pyspec import AttentionCall, make_call
+from attnspec.strategies import Features
+from tests.certify import drawn
 from tests.certify import planted_visibility as planted
 
 VISIBILITY = (
@@ -29,9 +31,7 @@ def checks(prop_id: str, subject: Subject, dtype: str = "float32", cases: int = 
     """Outcomes of a property on generated calls, one after another."""
     prop = registered()[prop_id]
     features = Features(dtypes=(dtype,), any_head_map=False, dropout_multiplier=False)
-    bench = Bench(subject, subject.ledger)
-    calls = (prop.prepare(call_at(3, i, small(PROFILES["smoke"]), features)) for i in range(cases))
-    return (prop.check(call, bench) for call in calls if call is not None)
+    return drawn.outcomes(subject, prop, dtype, cases, 3, features)
 
 
 def first_refutation(prop_id: str, subject: Subject, dtype: str = "float32", cases: int = 60) -> Outcome | None:
@@ -43,13 +43,13 @@ def first_refutation(prop_id: str, subject: Subject, dtype: str = "float32", cas
 def test_each_planted_bug_is_refuted_by_the_property_that_names_it(name: str, prop_id: str, dtype: str) -> None:
     found = first_refutation(prop_id, getattr(planted, name), dtype, CASES)
     assert found is not None
-    assert found.broken is None, "refuted by numbers, not by a crash"
+    assert not found.failures, "refuted by numbers, not by a crash"
 
 
 @pytest.mark.parametrize("prop_id", VISIBILITY + POLICIES)
 def test_the_subject_without_a_bug_is_held(prop_id: str) -> None:
     found = list(checks(prop_id, planted.unplanted))
-    tested = [o for o in found if o.skipped is None]
+    tested = [o for o in found if o.skip is None]
     assert len(tested) >= CASES // 2
     assert not any(o.refuted for o in tested)
 
@@ -93,7 +93,7 @@ def test_a_declared_contract_is_held(contract: str, fill: float | None) -> None:
     assert declared_contract(subject.capabilities) == contract
     found = list(checks("policy-backend-contract", subject))
     assert not any(o.refuted for o in found)
-    assert any(o.skipped is None for o in found)
+    assert any(o.skip is None for o in found)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,9 @@ def test_a_contract_that_is_not_kept_is_refuted(contract: str, fill: float | Non
 
 def test_without_a_contract_there_is_nothing_to_hold() -> None:
     claims = blind(None, 0.0).capabilities
-    assert registered()["policy-backend-contract"].needs(claims) == "nothing claimed about empty rows"
+    lacking = registered()["policy-backend-contract"].needs(claims)
+    assert lacking is not None
+    assert lacking.feature == "empty_row_rule"
 
 
 class Peeks(planted.WrongVisibility):

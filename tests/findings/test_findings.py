@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from certify.budget import cases_for, seed_for
-from certify.parts import default_parts
-from certify.properties import registered
-from certify.properties.model import Bench
-from certify.search import check_case
-from certify.subjects import load_subject
-from pyspec.ledger import named_ledgers
+from attnspec.certify.campaign.budget import cases_for, seed_for
+from attnspec.certify.campaign.parts import default_parts
+from attnspec.certify.campaign.search import check_case
+from attnspec.certify.subjects import load_subject
+from attnspec.certify.trials import Held, registered
+from attnspec.pyspec.oracle.ledger import named_ledgers
 
 torch = pytest.importorskip("torch")
 
@@ -101,14 +100,14 @@ def test_the_suite_finds_it(finding: Finding, monkeypatch: pytest.MonkeyPatch) -
     prop, dtype = registered()[command["only"]], command["dtype"]
     subject = load_subject(command["subject"])
     ledger = command.get("ledger")
-    bench = Bench(subject, (lambda d: named_ledgers(d)[ledger]) if ledger else subject.ledger)
+    held = Held(subject, (lambda d: named_ledgers(d)[ledger]) if ledger else subject.ledger)
     draw = default_parts().call_at
     seed = seed_for(0, prop.id, dtype)
     cases = cases_for(prop, "pr", int(command["examples"]) if "examples" in command else None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seen = (
-            check_case(prop, bench, lambda i: draw(seed, i, "pr", subject.capabilities, dtype, prop.small), index)
+            check_case(prop, held, lambda i: draw(seed, i, "pr", subject.capabilities, dtype, prop.small), index)
             for index in range(min(cases, MOST_CASES))
         )
         assert any(case.status == "refuted" for case in seen), f"{finding.id}: {command} refutes nothing"

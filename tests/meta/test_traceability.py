@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from certify.properties import registered
-from certify.traceability import DOCUMENTS, FOUNDATIONS, headlines, with_table
+from attnspec.certify.evidence.traceability import DOCUMENTS, FOUNDATIONS, headlines, with_table
+from attnspec.certify.trials import registered
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +32,7 @@ def test_there_are_headlines_and_each_has_a_sentence() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_the_table_in_the_document_is_current(document: Path) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    assert with_table(text) == text, "run `python -m certify.traceability --write`"
+    assert with_table(text) == text, "run `python -m attnspec.certify.evidence.traceability --write`"
 
 
 def test_every_property_states_a_sentence_and_a_foundation() -> None:

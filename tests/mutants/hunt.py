@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from certify.budget import cases_for, seed_for
-from certify.parts import default_parts
-from certify.properties import registered
-from certify.properties.model import Bench, Property
-from certify.search import Case, judged
-from pyspec import AttentionCall
+from attnspec.certify.campaign.budget import cases_for, seed_for
+from attnspec.certify.campaign.parts import default_parts
+from attnspec.certify.trials import Held, Outcome, Property, registered
+from attnspec.certify.trials import check as check_property
+from attnspec.pyspec import AttentionCall
 
 from .subject import ZOO, ZooSubject
 
@@ -47,21 +46,21 @@ def deck(dtype: str, seed: int = 0) -> tuple[Card, ...]:
     """Every case of every property that the zoo's claims allow, in dealing order."""
     call_at = default_parts().call_at
     budget = {p.id: cases_for(p, PROFILE) for p in registered().values() if p.needs(ZOO) is None}
-    bench = Bench(ZooSubject(), ZooSubject().ledger)
+    held = Held(ZooSubject(), ZooSubject().ledger)
     cards = []
     for index in range(max(budget.values())):
         for name, prop in registered().items():
             if index >= budget.get(name, 0):
                 continue
             call = prop.prepare(call_at(seed_for(seed, name, dtype), index, PROFILE, ZOO, dtype, prop.small))
-            if call is not None and bench.uncovered(call) is None:
+            if call is not None and held.uncovered(call) is None:
                 cards.append(Card(prop, index, call))
     return tuple(cards)
 
 
-def check(card: Card, bench: Bench) -> Case:
-    """The card's check on the subject of the bench."""
-    return judged(card.index, card.call, card.prop.check(card.call, bench))
+def check(card: Card, held: Held) -> Outcome:
+    """What the card's trials come to, up to the first that refutes."""
+    return check_property(card.prop, card.call, held).outcome
 
 
 def hunt(
@@ -71,9 +70,9 @@ def hunt(
 
     Seconds are processor seconds: wall time says more about what else the machine does.
     """
-    bench, start = Bench(subject, subject.ledger), clock()
+    held, start = Held(subject, subject.ledger), clock()
     for count, card in enumerate(cards, 1):
-        if check(card, bench).status == "refuted":
+        if check(card, held).status == "refuted":
             seconds = clock() - start
             if not refutes_the_kernel(card):
                 return Refutation(count, seconds, card.prop.id, card.index)
@@ -83,4 +82,4 @@ def hunt(
 def refutes_the_kernel(card: Card) -> bool:
     """Does this case refute the unmutated kernel? Then it is a false alarm, and no bug was caught by it."""
     subject = ZooSubject()
-    return check(card, Bench(subject, subject.ledger)).status == "refuted"
+    return check(card, Held(subject, subject.ledger)).status == "refuted"

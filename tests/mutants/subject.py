@@ -11,13 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from certify.subject import Capabilities, Observation
-from certify.subjects.snippet import call_literal
-from certify.subjects.torch_tensors import lay_out_mask, run_torch
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import FORMATS
-from pyspec.heads import is_grouped
-from pyspec.ledger import FINAL_STAGES, compute_for
+from attnspec.certify.claims import Capabilities
+from attnspec.certify.conventions.by_call import call_program
+from attnspec.certify.conventions.execute import execute
+from attnspec.certify.conventions.inputs import torch_inputs, torch_program
+from attnspec.certify.conventions.layouts import lay_out_mask
+from attnspec.certify.conventions.program import Program
+from attnspec.certify.observation import Observation
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.heads import is_grouped
+from attnspec.pyspec.oracle.ledger import FINAL_STAGES, compute_for
 
 from .calls import memory, same_tensor_bits
 from .kernel import attention
@@ -94,22 +98,22 @@ class ZooSubject:
             told = spoken(call, words, mask)
             watch("attn_mask", told["attn_mask"])
             out, lse = attention(
-                query, shared(key), value, multiplier=multiplier, return_lse=True, scale=call.scale.value,
+                query, shared(key), value, multiplier=multiplier, return_lse=True, scale=call.scale,
                 softcap=call.softcap, tile=TILE, bugs=self.bugs, **told, **heads(call),
             )  # fmt: skip
             if out.requires_grad:
                 out.register_hook(lambda grad: watch("grad_output", grad))
             return out, lse
 
-        seen = run_torch(call, raw, self.device, invoke, bias_gradient=True)
+        inputs = torch_inputs(call, raw, self.device, bias_gradient=True)
+        forward = (f"output, lse = invoke(query, key, value, {inputs.mask})",)
+        program = torch_program(call, inputs, forward, also={"lse": "lse.detach()"})
+        seen = execute(program, {"invoke": invoke})
         return replace(seen, changed_inputs=tuple(dict.fromkeys((*seen.changed_inputs, *watch.changed()))))
 
-    def snippet(self, call: AttentionCall) -> str:
-        return (
-            call_literal(call)
-            + "from tests.mutants.subject import ZooSubject\n\n"
-            + f"print(dict(ZooSubject({self.bugs!r}).run(call).tensors))\n"
-        )
+    def program(self, call: AttentionCall, raw: Mapping[str, np.ndarray] | None = None) -> Program:
+        bugs = f"frozenset({sorted(self.bugs)!r})"
+        return call_program(call, raw, f"ZooSubject({bugs})", imports=("from tests.mutants.subject import ZooSubject",))
 
 
 class Watch:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from certify.properties import registered
-from certify.properties.model import Bench
+from attnspec.certify.trials import Held, registered
 
 from .bug import Bug
 from .catalogue import live
@@ -55,12 +54,12 @@ def test_mutant_is_refuted_within_the_pr_profile(bug: Bug, dtype: str, record_pr
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_unmutated_kernel_is_certified_on_the_same_cases(dtype: str) -> None:
     subject = ZooSubject()
-    bench, seen, alarms = Bench(subject, subject.ledger), Counter[tuple[str, str]](), []
+    held, seen, alarms = Held(subject, subject.ledger), Counter[tuple[str, str]](), []
     for card in deck(dtype):
-        case = check(card, bench)
-        seen[card.prop.id, case.status] += 1
-        if case.status == "refuted":
-            alarms.append((card.prop.id, card.index, case.outcome))
+        outcome = check(card, held)
+        seen[card.prop.id, outcome.status] += 1
+        if outcome.refuted:
+            alarms.append((card.prop.id, card.index, outcome))
     assert not alarms
     held = {name for name, status in seen if status == "held"}
     expected = {p.id for p in registered().values() if p.needs(ZOO) is None}

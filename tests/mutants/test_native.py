@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from strategies import call_at
+from attnspec.strategies import call_at
 
 from .calls import ZooCall
 from .native import Words, native

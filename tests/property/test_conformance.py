@@ -1,5 +1,5 @@
 """The conformance suite on this project's own subjects, or on those that --subject names."""
 
-from certify.conformance import test_property
+from attnspec.certify.conformance import test_property
 
 __all__ = ["test_property"]

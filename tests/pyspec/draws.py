@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyspec import AttentionCall, Dropout, make_call
-from pyspec.formats import get_format, round_to
+from attnspec.pyspec import AttentionCall, Dropout, make_call
+from attnspec.pyspec.calls.formats import get_format, round_to
 
 PROFILES = ("normal", "large", "tiny", "cancel", "huge", "ones", "spread", "onehot")
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyspec import AttentionCall, Ledger
-from pyspec.formats import round_to
+from attnspec.pyspec import AttentionCall, Ledger
+from attnspec.pyspec.calls.formats import round_to
 
 ORDERS = ("forward", "backward", "random", "tree", "growing", "shrinking")
 

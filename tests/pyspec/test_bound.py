@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, evaluate, make_call
-from pyspec.domain import STAGES
-from pyspec.domains import BoundDomain
-from pyspec.formats import FORMATS, round_to
-from pyspec.ledger import every_operation_stored, flash, named_ledgers, one_precision
+from attnspec.pyspec import AttentionCall, Dropout, Ledger, Oracle, bounds, evaluate, make_call
+from attnspec.pyspec.calls.formats import FORMATS, round_to
+from attnspec.pyspec.domain import STAGES
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import every_operation_stored, flash, named_ledgers, one_precision
 from tests.pyspec.draws import PROFILES, draw
 from tests.pyspec.legal_kernel import ORDERS, LegalKernel
 
@@ -249,7 +249,11 @@ def test_false_claims_are_refuted(name: str) -> None:
     pytest.fail("no call tells the two ledgers apart")
 
 
-@pytest.mark.parametrize("stage", [s for s in STAGES if s not in ("lse", "delta", "weights_grad", "grad_bias")])
+# Stages that the call below does not come through; those of slopes are held by test_alibi_bound.
+ELSEWHERE = ("lse", "delta", "weights_grad", "grad_bias", "alibi", "alibi_grad", "grad_slopes")
+
+
+@pytest.mark.parametrize("stage", [s for s in STAGES if s not in ELSEWHERE])
 def test_every_stage_that_stores_widens_something(stage: str) -> None:
     """A ledger line that changed no bound would be a claim that nobody checks."""
     bare = replace(one_precision("bfloat16"), stores=())
@@ -313,5 +317,5 @@ def test_roundings_after_each_tile_compound() -> None:
 
 def test_bounds_want_a_ledger() -> None:
     call = make_call(np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)), np.ones((1, 1, 1, 1)))
-    with pytest.raises(TypeError, match=r"'math': expected a pyspec\.ledger\.Ledger"):
+    with pytest.raises(TypeError, match=r"'math': expected an attnspec\.pyspec\.oracle\.ledger\.Ledger"):
         bounds(call, "math")

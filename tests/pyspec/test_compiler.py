@@ -7,10 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from pyspec import visibility as vis
-from pyspec.compiler import Compiled, compile_visibility
-from pyspec.coordinates import ancestors, cache_slots, left_padded, packed, positions_of, right_padded
-from pyspec.handoff import VisibilityError
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.masks.compiler import Compiled, compile_visibility
+from attnspec.pyspec.calls.masks.coordinates import (
+    ancestors,
+    cache_slots,
+    left_padded,
+    packed,
+    positions_of,
+    right_padded,
+)
+from attnspec.pyspec.calls.masks.handoff import VisibilityError
 
 SIZES = [(1, 1), (2, 5), (5, 2), (4, 4), (1, 6), (6, 1), (0, 3), (3, 0)]
 
@@ -67,10 +74,8 @@ def test_every_predicate_at_once_is_their_conjunction_edge_by_edge() -> None:
             prefix_length=length, window=reach, extra={"blocks": more},
         )  # fmt: skip
 
-        def sees(
-            n: int, m: int, i: int, j: int,
-            valid=key_valid, qs=qs, ks=ks, qp=qp, kp=kp, length=length, reach=reach, more=more,
-        ) -> bool:  # fmt: skip
+        def sees(n: int, m: int, i: int, j: int, drawn=(key_valid, qs, ks, qp, kp, length, reach, more)) -> bool:
+            valid, qs, ks, qp, kp, length, reach, more = drawn
             here, there = int(qp[n, i]), int(kp[n, j])
             # As a prefix language model says it: prefix rows see the prefix, the others their past.
             topology = there < length[n] if here < length[n] else there <= here

@@ -12,21 +12,14 @@ import pytest
 import sympy
 from flint import arb
 
-from pyspec import AttentionCall, Dropout, Visibility, attention, evaluate, evaluate_jvp, make_call
-from pyspec.attention import Inputs, Params
-from pyspec.domains import (
-    BallDomain,
-    BigDomain,
-    BoundDomain,
-    ExactDomain,
-    Float64Domain,
-    SymbolicDomain,
-    pade_exp,
-)
-from pyspec.domains.ball import precision
-from pyspec.dual import DualDomain
-from pyspec.evaluate import lift_call
-from pyspec.ledger import NUMPY_FLOAT64
+from attnspec.pyspec import AttentionCall, Dropout, Visibility, attention, evaluate, evaluate_jvp, make_call
+from attnspec.pyspec.attention import Inputs, Params
+from attnspec.pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64Domain, SymbolicDomain, pade_exp
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.dual import DualDomain
+from attnspec.pyspec.evaluate import lift_call
+from attnspec.pyspec.oracle.bound import BoundDomain
+from attnspec.pyspec.oracle.ledger import NUMPY_FLOAT64
 from tests.pyspec.draws import draw
 
 EXACT = ExactDomain()

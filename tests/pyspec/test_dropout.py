@@ -9,23 +9,23 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pyspec import Dropout, make_call
-from pyspec.attention import Params
-from pyspec.attention import consumed as consume
-from pyspec.domains import ExactDomain, Float64Domain
-from pyspec.dropout import (
+from attnspec.pyspec import Dropout, make_call
+from attnspec.pyspec.attention import Params
+from attnspec.pyspec.attention import consumed as consume
+from attnspec.pyspec.domains import ExactDomain, Float64Domain
+from attnspec.pyspec.dropout import multiplier
+from attnspec.pyspec.evaluate import evaluate
+from attnspec.pyspec.oracle.counts import count_interval
+from attnspec.pyspec.study.dropout_moments import (
     VARIANTS,
-    count_interval,
     expectation,
     inverted,
     mean_radius,
     moments,
-    multiplier,
     realisations,
     renormalised,
     renormalised_or_whole,
 )
-from pyspec.evaluate import evaluate
 
 P = ["0.1", "0.2", "0.3", "0.4"]
 VALUES = [[1, 0], [0, 1], [1, "0.5"], ["1/2", 2]]

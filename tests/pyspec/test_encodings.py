@@ -7,12 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from pyspec import evaluate, make_call
-from pyspec import visibility as vis
-from pyspec.compiler import compile_visibility
-from pyspec.coordinates import packed, right_padded
-from pyspec.domains import Float64Domain
-from pyspec.encodings import (
+from attnspec.pyspec import evaluate, make_call
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.encodings import (
     ENCODINGS,
     BlockMask,
     CausalFlag,
@@ -24,8 +21,11 @@ from pyspec.encodings import (
     leaked_mass,
     refusals,
 )
-from pyspec.formats import FORMATS, get_format
-from pyspec.handoff import VisibilityError
+from attnspec.pyspec.calls.formats import FORMATS, get_format
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
+from attnspec.pyspec.calls.masks.coordinates import packed, right_padded
+from attnspec.pyspec.calls.masks.handoff import VisibilityError
+from attnspec.pyspec.domains import Float64Domain
 
 DENSE = ("sdpa_bool", "mha_blocked_bool", "additive", "additive_finite_sentinel", "flex_mask_mod", "flex_block_mask")
 NAMES = [
@@ -66,6 +66,23 @@ def test_dense_encodings_say_any_relation(name: str, shape: tuple[int, int, int,
         encoded = encode(name, visible, approximate=True, **options)
         assert (encoded.decode() == visible).all()
         assert encoded.decode().shape == shape
+
+
+def test_a_relation_stored_small_is_read_back_whole() -> None:
+    shape, keys = (2, 3, 4, 5), np.array([True, False, True, True, False])
+    stored, relation = keys.reshape(1, 1, 1, 5), np.broadcast_to(keys, (2, 3, 4, 5))
+    bias = np.arange(4.0).reshape(1, 1, 4, 1)
+    for name in ENCODINGS:
+        if refusals(relation)[name] is None:
+            options = {"block_size": (2, 3)} if name == "flex_block_mask" else {}
+            assert (encode(name, stored, shape=shape, approximate=True, **options).decode() == relation).all()
+    assert encode("sdpa_bool", stored, shape=shape).payload.shape == (1, 1, 1, 5)
+    assert encode("additive", stored, bias, shape=shape).payload.shape == (1, 1, 4, 5)
+    assert encode("is_causal_flag", np.ones((1, 1, 1, 1), dtype=bool), shape=shape).payload == CausalFlag(False)
+    with pytest.raises(EncodingError, match=r"visible has shape \[1, 1, 1, 5\]: expected four axes that broadcast"):
+        encode("sdpa_bool", stored, shape=(2, 3, 4, 6))
+    with pytest.raises(EncodingError, match=r"key 0 is visible to query 0 \[batch 0, head 0\]|cannot say"):
+        encode("is_causal_flag", stored, shape=shape)
 
 
 @pytest.mark.parametrize("dtype", FORMATS)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pyspec.formats import FORMATS, from_hex, get_format, is_representable, round_to, to_hex
+from attnspec.pyspec.calls.formats import FORMATS, from_hex, get_format, is_representable, round_to, to_hex
 
 each_format = pytest.mark.parametrize("name", FORMATS)
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, CallError, Dropout, Visibility, call_to_json, make_call
-from pyspec.call import Backend
-from pyspec.compiler import compile_visibility
-from pyspec.gate import GateError, call_from_manifest, refusals
-from pyspec.ledger import named_ledgers
-from pyspec.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec import AttentionCall, CallError, Dropout, Visibility, call_to_json, make_call
+from attnspec.pyspec.calls.call import Backend
+from attnspec.pyspec.calls.masks.compiler import compile_visibility
+from attnspec.pyspec.handover.gate import GateError, call_from_manifest, refusals
+from attnspec.pyspec.handover.manifest_of import arrays_of, manifest_of
+from attnspec.pyspec.oracle.ledger import named_ledgers
 
 DELETE = object()
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pyspec import Ledger, named_ledgers
-from pyspec.domain import STAGES
-from pyspec.formats import FORMATS
-from pyspec.ledger import FINAL_STAGES, compute_for, every_operation_stored, flash, one_precision
+from attnspec.pyspec import Ledger, named_ledgers
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.domain import STAGES
+from attnspec.pyspec.oracle.ledger import FINAL_STAGES, compute_for, every_operation_stored, flash, one_precision
 
 each_dtype = pytest.mark.parametrize("dtype", FORMATS)
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from flint import arb
 
-from pyspec.domains import BallDomain, ExactDomain, Float64Domain
-from pyspec.domains.ball import precision
-from pyspec.normalisers import (
+from attnspec.pyspec.domains import BallDomain, ExactDomain, Float64Domain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.study.normalisers import (
     Normaliser,
     entmax,
     entmax_jvp,
@@ -28,7 +28,7 @@ from pyspec.normalisers import (
     sparsemax_rows,
     weights,
 )
-from pyspec.rows import RowError, probabilities
+from attnspec.pyspec.study.rows import RowError, probabilities
 
 ROW = [0.5, -1.25, 2.0, 0.5, 3.5]
 BIG = [1000.0, 999.0, 998.0]

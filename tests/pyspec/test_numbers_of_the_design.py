@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, Dropout, evaluate, make_call, visibility
-from pyspec.domains import Float64Domain
-from pyspec.domains.ball import precision
-from pyspec.dropout import multiplier
+from attnspec.pyspec import AttentionCall, Dropout, evaluate, make_call, visibility
+from attnspec.pyspec.domains import Float64Domain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.dropout import multiplier
 
 FLOATS = Float64Domain()
 
@@ -126,8 +126,8 @@ def test_two_triangles() -> None:
 @pytest.mark.parametrize("bias", [7.0, 700.0, 1e300])
 def test_no_bias_revives_a_padded_key(bias: float) -> None:
     """Nor does it enter the denominator: the visible keys share as if it were not there."""
-    from pyspec import Oracle
-    from pyspec.domains import BallDomain
+    from attnspec.pyspec import Oracle
+    from attnspec.pyspec.domains import BallDomain
 
     padded = visibility.key_padding(1, np.array([True, True, False]))[None, None]
     call = by_scores([[0.0, 1.0, bias]], visible=padded, grad_output=np.ones((1, 1, 1, 3)))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from flint import arb, fmpq
 
-from pyspec import online
-from pyspec.domains import BallDomain, ExactDomain
-from pyspec.domains.ball import precision
+from attnspec.pyspec import online
+from attnspec.pyspec.domains import BallDomain, ExactDomain
+from attnspec.pyspec.domains.ball import precision
 
 
 class PowerOfTwo(ExactDomain):

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from flint import arb
 
-from pyspec import Oracle, make_call
-from pyspec.domains.ball import outward, precision
-from pyspec.formats import FORMATS
-from pyspec.oracle import PRECISIONS, Judgement
+from attnspec.pyspec import Oracle, make_call
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.pyspec.domains.ball import outward, precision
+from attnspec.pyspec.oracle.judgement import PRECISIONS, Judgement, judge_exact
 from tests.pyspec.draws import draw
 
 
-def verdict(j: Judgement) -> tuple[bool, int, int]:
-    return j.inside, j.outside_count, j.undecided_count
+def verdict(j: Judgement) -> tuple[str, int, int]:
+    return j.state, j.outside_count, j.undecided_count
 
 
 def candidates(exact: float, bound: float) -> list[float]:
@@ -152,6 +152,47 @@ def test_a_refuted_element_is_shown_before_a_larger_ratio_of_an_accepted_one() -
     assert judged.index == (0, 0, 0, 1)
     assert judged.worst > 1.0
     assert judged.outside_count == 1
+
+
+def test_what_no_precision_decides_is_undecided_and_not_inside() -> None:
+    """The output 1 + e^-10000 of two keys: 1 is off by less than the highest precision can tell from nothing."""
+    call = make_call(
+        np.ones((1, 1, 1, 1)), np.array([0.0, -10000.0]).reshape(1, 1, 2, 1), np.array([1.0, 2.0]).reshape(1, 1, 2, 1),
+        dtype="float64", scale=1.0,
+    )  # fmt: skip
+    one, none = np.ones((1, 1, 1, 1)), np.zeros((1, 1, 1, 1))
+    for adaptive in (True, False):
+        oracle = Oracle(call, adaptive=adaptive)
+        judged = oracle.judge("output", one, none)
+        assert judged.state == "undecided"
+        assert (judged.inside, judged.outside, judged.undecided) == (False, False, True)
+        assert (judged.undecided_count, judged.outside_count, judged.escalated_count) == (1, 0, 1)
+        assert judged.exact[0] <= 1.0 <= judged.exact[1]
+        assert oracle.judge("output", one, none + 1e-250).inside
+        assert oracle.judge("output", one + 2.0**-52, none).outside
+
+
+def test_an_undecided_element_is_shown_before_a_larger_ratio_of_an_accepted_one() -> None:
+    value = np.array([[1.0, 1.0], [2.0, 1.0]]).reshape(1, 1, 2, 2)
+    call = make_call(
+        np.ones((1, 1, 1, 1)), np.array([0.0, -10000.0]).reshape(1, 1, 2, 1), value, dtype="float64", scale=1.0
+    )
+    bound = np.array([0.0, 1e-3]).reshape(1, 1, 1, 2)
+    judged = Oracle(call).judge("output", np.array([1.0, 1.0009]).reshape(1, 1, 1, 2), bound)
+    assert (judged.state, judged.index) == ("undecided", (0, 0, 0, 0))
+    # One element that is proved outside decides the tensor.
+    judged = Oracle(call).judge("output", np.array([1.0, 1.1]).reshape(1, 1, 1, 2), bound)
+    assert (judged.state, judged.index, judged.undecided_count) == ("outside", (0, 0, 0, 1), 1)
+
+
+def test_values_known_exactly_need_no_oracle() -> None:
+    exact, bound = np.array([0.0, 1.0, -np.inf, 2.0]), np.array([0.0, 0.5, 0.0, np.inf])
+    judged = judge_exact("output", np.array([0.0, 1.25, -np.inf, np.nan]), exact, bound)
+    assert (judged.state, judged.worst, judged.index) == ("inside", 0.5, (1,))
+    assert (judged.exact, judged.bound, judged.size) == ((1.0, 1.0), 0.5, 4)
+    judged = judge_exact("output", np.array([5e-324, np.nan, 0.0, 2.0]), exact, bound)
+    assert (judged.state, judged.worst, judged.outside_count) == ("outside", math.inf, 3)
+    assert judge_exact("output", np.zeros(0), np.zeros(0), np.zeros(0)).inside
 
 
 def test_mismatched_shapes_raise() -> None:

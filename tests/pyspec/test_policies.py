@@ -7,10 +7,27 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pyspec import AttentionCall, CallError, Dropout, Visibility, call_from_json, call_to_json, evaluate, make_call
-from pyspec.call import EMPTY_ROW_POLICIES, Backend
-from pyspec.domains import ExactDomain, Float64Domain
-from pyspec.policies import POLICIES, Contract, Prepared, Sentinel, contract_reference, prepare, rows_without_key
+from attnspec.pyspec import (
+    AttentionCall,
+    CallError,
+    Dropout,
+    Visibility,
+    call_from_json,
+    call_to_json,
+    evaluate,
+    make_call,
+)
+from attnspec.pyspec.calls.call import EMPTY_ROW_POLICIES, Backend
+from attnspec.pyspec.calls.masks.policies import (
+    POLICIES,
+    Contract,
+    Prepared,
+    Sentinel,
+    contract_reference,
+    prepare,
+    rows_without_key,
+)
+from attnspec.pyspec.domains import ExactDomain, Float64Domain
 
 B, H, Q, K, DK, DV = 2, 2, 4, 5, 2, 3
 
@@ -86,7 +103,7 @@ def test_sanitize_gives_the_call_its_zeros_forward_and_backward(seed: int) -> No
 def test_sanitize_returns_minus_infinity_as_the_lse_of_an_unused_row() -> None:
     call = padded_call()
     prepared = prepare(call, "sanitize_then_zero_invalid_query")
-    lse = evaluate(Float64Domain(), prepared.kernel_call)["lse"][..., 0]
+    lse = evaluate(Float64Domain(), prepared.kernel_call)["lse"]
     assert np.isfinite(lse).all()
     assert np.isneginf(prepared.finish({"lse": lse, "output": np.zeros((B, H, Q, DV))})["lse"][1, :, 2:]).all()
 

@@ -12,10 +12,10 @@ import pytest
 import sympy
 from flint import arb, fmpq, fmpq_mat
 
-from pyspec.diagnostics import diagnose, span_mass
-from pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64Domain, SymbolicDomain
-from pyspec.domains.ball import precision
-from pyspec.rows import (
+from attnspec.pyspec.domains import BallDomain, BigDomain, ExactDomain, Float64Domain, SymbolicDomain
+from attnspec.pyspec.domains.ball import precision
+from attnspec.pyspec.study.diagnostics import diagnose, span_mass
+from attnspec.pyspec.study.rows import (
     RowError,
     check_row,
     check_rows,

@@ -7,17 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pyspec.scale import (
-    ScaleError,
-    ScaleManifest,
-    check_scale,
-    default_scale,
-    on_key,
-    on_query,
-    on_scores,
-    split,
-    wrong_multipliers,
-)
+from attnspec.certify.properties.wrong_scales import wrong_multipliers
+from attnspec.pyspec.scale import default_scale, on_key, on_query, on_scores, split
+from attnspec.pyspec.study.scale_manifest import ScaleError, ScaleManifest, check_scale
 
 
 def rational(seed: int, *shape: int) -> np.ndarray:

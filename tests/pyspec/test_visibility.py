@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from pyspec import visibility
+from attnspec.pyspec import visibility
 
 SIZES = [(0, 0), (0, 3), (3, 0), (1, 1), (2, 5), (5, 2), (4, 4), (7, 3)]
 each_size = pytest.mark.parametrize(("queries", "keys"), SIZES)

@@ -14,8 +14,8 @@ class Blocked:
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Blocked())
-import pyspec, strategies
-from pyspec.domains import BallDomain
+from attnspec import pyspec, strategies
+from attnspec.pyspec.domains import BallDomain
 call = strategies.call_at(0, 3, strategies.PROFILES["smoke"], strategies.Features())
 assert "output" in pyspec.evaluate(BallDomain(), call, with_lse=False)
 assert not {"torch", "jax", "triton", "onnxruntime", "pytest"} & set(sys.modules)
@@ -30,5 +30,5 @@ def test_import_without_torch() -> None:
 
 
 def test_pyspec_does_not_know_hypothesis() -> None:
-    program = "import sys, pyspec; sys.exit('hypothesis' in sys.modules or 'torch' in sys.modules)"
+    program = "import sys; from attnspec import pyspec; sys.exit('hypothesis' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0

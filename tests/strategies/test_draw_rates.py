@@ -10,16 +10,16 @@ from collections import Counter
 
 import pytest
 
-from pyspec.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS, representable
-from pyspec.formats import FORMATS
-from strategies import PROFILES, Features, call_at, plan_at, small, traits
-from strategies.biases import BIAS_KINDS
-from strategies.gradients import GRADIENT_PROFILES
-from strategies.masks import EMPTIED_ROWS, MASK_FAMILIES
-from strategies.plan import DROPOUTS, SCALES
-from strategies.profiles import HEADS, LENGTH_CLASSES, WIDTHS
-from strategies.shapes import ZEROED
-from strategies.values import VALUE_PROFILES
+from attnspec.pyspec.calls.call import LAYOUTS, MASK_ENCODINGS, MASK_LAYOUTS, representable
+from attnspec.pyspec.calls.formats import FORMATS
+from attnspec.strategies import PROFILES, Features, call_at, plan_at, small, traits
+from attnspec.strategies.biases import BIAS_KINDS
+from attnspec.strategies.gradients import GRADIENT_PROFILES
+from attnspec.strategies.masks import EMPTIED_ROWS, MASK_FAMILIES
+from attnspec.strategies.plan import DROPOUTS, SCALES
+from attnspec.strategies.profiles import HEADS, LENGTH_CLASSES, WIDTHS
+from attnspec.strategies.shapes import ZEROED
+from attnspec.strategies.values import VALUE_PROFILES
 
 DRAWS = 2000
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pyspec import visibility as vis
-from pyspec.call import Axes
-from strategies import Features, plan_at, small
-from strategies.masks import MASK_AXES, MASK_FAMILIES, MaskPlan, build_mask
+from attnspec.pyspec import visibility as vis
+from attnspec.pyspec.calls.call import Axes
+from attnspec.strategies import Features, plan_at, small
+from attnspec.strategies.masks import MASK_AXES, MASK_FAMILIES, MaskPlan, build_mask
 
 AXES = Axes(2, 3, 3, 9, 40, 2, 2)
 ALL = tuple(MASK_AXES)

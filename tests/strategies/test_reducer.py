@@ -1,44 +1,16 @@
-"""The reducer finds exactly the expected minimal calls, and never hands back one that passes."""
+"""The reducer finds exactly the expected minimal calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
-import pytest
 
-from pyspec import AttentionCall, CallError, evaluate
-from pyspec.call import Axes, Layout
-from pyspec.domains.float64 import Float64Domain
-from strategies import Features, call_at, reduce_call, traits
-from strategies.keep import CALL_AXES, keep, keep_heads
-
-Predicate = Callable[[AttentionCall], bool]
-REAL = Features(zero_sizes=False)
-
-
-def failing(
-    fails: Predicate, count: int = 4, features: Features = REAL, profile: str = "pr"
-) -> Iterator[AttentionCall]:
-    """The first calls of a stream for which the predicate holds."""
-    found = 0
-    for index in range(4000):
-        call = call_at(77, index, profile, features)
-        if fails(call):
-            yield call
-            found += 1
-            if found == count:
-                return
-    raise AssertionError(f"only {found} of {count} calls fail")
-
-
-def reduced(fails: Predicate, count: int = 4, features: Features = REAL) -> Iterator[AttentionCall]:
-    for call in failing(fails, count, features):
-        result = reduce_call(call, fails)
-        assert fails(result)
-        assert result.dtype == call.dtype
-        assert result.origin == call.origin
-        yield result
+from attnspec.pyspec import AttentionCall, evaluate, make_call
+from attnspec.pyspec.calls.call import Axes, Layout
+from attnspec.pyspec.calls.cut import take
+from attnspec.pyspec.calls.score import Bilinear
+from attnspec.pyspec.domains.float64 import Float64Domain
+from attnspec.strategies import Features, reduce_call, traits
+from tests.strategies.failing import reduced
 
 
 def assert_plain(call: AttentionCall, **sizes: int) -> None:
@@ -47,7 +19,7 @@ def assert_plain(call: AttentionCall, **sizes: int) -> None:
     assert call.bias is None
     assert call.dropout is None
     assert call.grad_output is None
-    assert call.scale.value is None
+    assert call.scale is None
     assert call.layout == Layout()
     assert call.visible.all()
     assert call.encoding == "none"
@@ -176,7 +148,7 @@ def test_a_mask_is_stored_no_larger_than_it_varies() -> None:
 
 
 def test_layout_and_scale_that_matter_stay() -> None:
-    for call in reduced(lambda c: c.layout.key != "contiguous" and c.scale.value not in (None, 1.0), 2):
+    for call in reduced(lambda c: c.layout.key != "contiguous" and c.scale not in (None, 1.0), 2):
         assert call.layout.query == call.layout.value == call.layout.mask == "contiguous"
         assert call.axes == Axes(1, 1, 1, 1, 1, 1, 1)
 
@@ -194,7 +166,7 @@ def loses_the_last_key(call: AttentionCall) -> bool:
         return False
     domain = Float64Domain()
     right = domain.lower(evaluate(domain, call.but(grad_output=None))["output"])
-    shorter = keep(call.but(grad_output=None), "keys", range(call.axes.keys - 1))
+    shorter = take(call.but(grad_output=None), "keys", range(call.axes.keys - 1))
     wrong = domain.lower(evaluate(domain, shorter)["output"])
     return not np.allclose(right, wrong, rtol=1e-3, atol=1e-30)
 
@@ -208,131 +180,17 @@ def test_a_kernel_that_loses_its_last_tile() -> None:
         assert not call.query.any()
 
 
-AXIS_PREDICATES: list[Predicate] = [
-    lambda c: c.axes.keys % 5 == 2 and c.axes.queries % 2 == 1,
-    lambda c: c.axes.batch * c.axes.query_heads * c.axes.queries >= 7,
-    lambda c: bool((c.visible.sum(axis=-1) >= 3).any()) and bool((c.visible.sum(axis=-1) == 1).any()),
-    lambda c: len(set(c.head_map)) > 1 and c.axes.key_width + c.axes.value_width >= 5,
-]
-
-
-@pytest.mark.parametrize("fails", AXIS_PREDICATES)
-def test_no_single_position_can_go(fails: Predicate) -> None:
-    """1-minimal: deleting any one position of any axis passes, breaks the call, or empties the axis."""
-    for call in reduced(fails, 3):
-        for axis in CALL_AXES:
-            n = getattr(call.axes, axis)
-            for gone in range(n if n > 1 else 0):
-                try:
-                    smaller = keep(call, axis, [i for i in range(n) if i != gone])
-                except CallError:
-                    continue
-                assert not fails(smaller), (axis, gone)
-
-
-@pytest.mark.parametrize("fails", AXIS_PREDICATES)
-def test_reducing_is_deterministic_and_a_fixed_point(fails: Predicate) -> None:
-    for call in failing(fails, 2):
-        one, two = reduce_call(call, fails), reduce_call(call, fails)
-        again = reduce_call(one, fails)
-        for name in ("query", "key", "value"):
-            assert np.array_equal(getattr(one, name), getattr(two, name))
-            assert np.array_equal(getattr(one, name), getattr(again, name))
-        assert one.axes == two.axes == again.axes
-
-
-@pytest.mark.parametrize("budget", [1, 2, 10, 50])
-def test_the_budget_is_kept_and_the_result_still_fails(budget: int) -> None:
-    def fails(c: AttentionCall) -> bool:
-        return c.axes.keys >= 5 and bool((c.value < 0).any())
-
-    for call in failing(fails, 3):
-        runs = 0
-
-        def counted(candidate: AttentionCall) -> bool:
-            nonlocal runs
-            runs += 1
-            return fails(candidate)
-
-        result = reduce_call(call, counted, budget)
-        assert runs <= budget
-        assert fails(result)
-
-
-def test_only_the_call_itself_fails() -> None:
-    call = call_at(77, 5, "pr", REAL)
-    assert reduce_call(call, lambda c: c is call) is call
-
-
-def test_a_call_that_passes_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not fail"):
-        reduce_call(call_at(0, 0), lambda c: False)
-    with pytest.raises(ValueError, match="budget = 0"):
-        reduce_call(call_at(0, 0), lambda c: True, budget=0)
-
-
-def test_a_predicate_that_cannot_take_a_call_does_not_stop_the_search() -> None:
-    call = next(failing(lambda c: c.bias is not None and c.axes.keys > 4, 1))
+def test_score_parameters_are_cut_with_the_call_and_made_simple() -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((2, 3, 5, 4), (2, 3, 6, 4), (2, 3, 6, 2))
+    plain = make_call(*(rng.integers(-3, 4, shape) for shape in shapes), scale=0.5)
+    metric = Bilinear(rng.standard_normal((3, 4, 4)).astype(np.float32).astype(float))
 
     def fails(c: AttentionCall) -> bool:
-        if c.bias is None:
-            raise CallError("needs a bias")
-        return c.axes.keys > 4
+        return isinstance(c.score, Bilinear) and bool(c.score.metric[:, 0].any())
 
-    assert reduce_call(call, fails).axes == Axes(1, 1, 1, 1, 5, 1, 1)
-
-
-def test_other_errors_of_the_predicate_are_not_hidden() -> None:
-    def fails(c: AttentionCall) -> bool:
-        if c.grad_output is None:
-            raise ZeroDivisionError
-        return True
-
-    with pytest.raises(ZeroDivisionError):
-        reduce_call(call_at(77, 0, "pr", REAL), fails)
-
-
-def test_zero_lengths_stay_and_no_axis_is_emptied() -> None:
-    seen = 0
-    for index in range(300):
-        call = call_at(78, index, "smoke")
-        result = reduce_call(call, lambda c: True)
-        assert all((getattr(result.axes, a) == 0) == (getattr(call.axes, a) == 0) for a in CALL_AXES)
-        seen += 0 in (call.axes.batch, call.axes.queries, call.axes.keys)
-    assert seen > 3
-
-
-def test_keep_cuts_every_field_along_its_own_axis() -> None:
-    for index in range(120):
-        call = call_at(79, index, "smoke", REAL)
-        for axis in CALL_AXES:
-            n = getattr(call.axes, axis)
-            if axis == "key_heads" or call.encoding == "causal_flag":
-                continue
-            part = keep(call, axis, range(0, n, 2))
-            position = {"batch": 0, "query_heads": 1, "queries": 2, "keys": 3}.get(axis)
-            if position is not None:
-                assert np.array_equal(part.visible, np.take(call.visible, range(0, n, 2), axis=position))
-                if call.multiplier is not None:
-                    assert np.array_equal(part.multiplier, np.take(call.multiplier, range(0, n, 2), axis=position))
-            assert getattr(part.axes, axis) == len(range(0, n, 2))
-
-
-def test_keep_makes_a_causal_flag_mean_the_new_lengths() -> None:
-    call = next(failing(lambda c: c.encoding == "causal_flag" and min(c.axes.queries, c.axes.keys) > 3, 1))
-    part = keep(keep(call, "keys", [1, 3]), "queries", [2, 0, 3])
-    assert part.encoding == "causal_flag"
-    assert part.visible[0, 0].tolist() == [[True, False], [True, True], [True, True]]
-    assert np.array_equal(part.key, call.key[:, :, [1, 3]])
-    assert np.array_equal(part.query, call.query[:, :, [2, 0, 3]])
-
-
-def test_keep_heads_drops_unread_key_heads_and_refuses_to_drop_read_ones() -> None:
-    call = next(failing(lambda c: len(set(c.head_map)) > 1, 1))
-    one = keep_heads(call, [call.axes.query_heads - 1])
-    assert (one.axes.query_heads, one.axes.key_heads, one.head_map) == (1, 1, (0,))
-    assert np.array_equal(one.key[:, 0], call.key[:, call.head_map[-1]])
-    with pytest.raises(CallError, match="head_map"):
-        keep(call, "key_heads", [call.head_map[0]])
-    with pytest.raises(ValueError, match="axis = 'colour': expected one of batch"):
-        keep(call, "colour", [0])
+    result = reduce_call(plain.but(score=metric), fails)
+    assert result.axes == Axes(1, 1, 1, 1, 1, 1, 1)
+    assert isinstance(result.score, Bilinear)
+    assert result.score.metric.tolist() == [[[1.0]]]
+    assert not reduce_call(plain.but(score=metric), lambda c: c.axes.keys > 1).score.parameters()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from pyspec import AttentionCall
-from pyspec.call import Axes, representable
-from strategies import (
+from attnspec.pyspec import AttentionCall
+from attnspec.pyspec.calls.call import Axes, representable
+from attnspec.strategies import (
     Features,
     attention_calls,
     axes,
@@ -40,7 +40,7 @@ def assert_plain(call: AttentionCall, **sizes: int) -> None:
     assert not call.value.any()
     assert call.bias is None
     assert call.dropout is None
-    assert call.scale.value is None
+    assert call.scale is None
     assert call.layout.query == call.layout.key == call.layout.value == call.layout.mask == "contiguous"
 
 

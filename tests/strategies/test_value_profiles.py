@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyspec.call import Axes
-from pyspec.formats import FORMATS, get_format, is_representable
-from pyspec.scale import default_scale
-from strategies.gradients import GRADIENT_PROFILES, build_gradient
-from strategies.shapes import ZEROED, zeroed
-from strategies.values import VALUE_PROFILES, build_values
+from attnspec.pyspec.calls.call import Axes
+from attnspec.pyspec.calls.formats import FORMATS, get_format, is_representable
+from attnspec.pyspec.scale import default_scale
+from attnspec.strategies.gradients import GRADIENT_PROFILES, build_gradient
+from attnspec.strategies.shapes import ZEROED, zeroed
+from attnspec.strategies.values import VALUE_PROFILES, build_values
 
 AXES = Axes(2, 3, 3, 7, 33, 5, 4)
 SCALES = (None, 1.0, 0.125, -0.25, 3.0, 64.0)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from certify.properties import Bench, registered
-from certify.subjects.functional import FunctionSubject
-from pyspec import Layout, make_call
+from attnspec.certify.subjects.functional import FunctionSubject
+from attnspec.certify.trials import Held, check, registered
+from attnspec.pyspec import Layout, make_call
 
 torch = pytest.importorskip("torch")
 
@@ -61,6 +61,6 @@ def test_what_is_overwritten_is_named(function: Any, named: str | None) -> None:
         layout=Layout(key="padded"),
     )
     subject = FunctionSubject(function, "tests:function")
-    outcome = registered()["inputs-unchanged"].check(call, Bench(subject, subject.ledger))
-    assert outcome.skipped is None
-    assert (named in (outcome.broken or "")) if named else not outcome.refuted
+    outcome = check(registered()["inputs-unchanged"], call, Held(subject, subject.ledger)).outcome
+    assert outcome.skip is None
+    assert (named in (outcome.text or "")) if named else not outcome.refuted

@@ -374,6 +374,57 @@ def sinkFile : IO Unit := do
   sinkCases (mkRat 3 2) (families 2 3 2 1 15 1 true false)
   sinkCases (-2) (families 3 2 1 2 16 (mkRat 1 2) true true)
 
+/-! ### ALiBi -/
+
+/-- One call of one head with a slope, capped or not; the slope moves along with the other inputs. -/
+def alibiCase (cap : Option Rat) (slope move : Rat) (c : Call) : IO Unit := do
+  let p := c.params
+  let plain := c.inputs 10
+  let along := c.inputs 20
+  let x := { plain with bias := (store (plain.sloped slope).bias).get }
+  let dx := { along with bias := (store (along.sloped move).bias).get }
+  let G : Mat Rat c.nQ c.dv := (store (smallMat c.seed 30)).get
+  let s := (store (match cap with | none => scores p x | some cap => Softcap.scores cap p x)).get
+  let w := (store (softmaxRows p.visible s)).get
+  let out := (store (match cap with | none => forward p x | some cap => Softcap.forward cap p x)).get
+  let tangent := (store (match cap with | none => jvp p x dx | some cap => Softcap.jvp cap p x dx)).get
+  let g := match cap with | none => backward p x G | some cap => Softcap.backward cap p x G
+  let gb := (store g.bias).get
+  let gv := (store g.value).get
+  let gq := (store g.query).get
+  let gk := (store g.key).get
+  let gs := Alibi.slopeGrad gb
+  demand "alibi_slope_gradient_is_weighted_score_gradient" (frob tangent G)
+    (frob along.query gq + frob along.key gk + frob along.value gv + frob along.bias gb + move * gs)
+  if cap.isNone && c.nQ * c.nK ≤ 6 then
+    demandMat "alibi_forward_over_duals" tangent fun i k =>
+      (forward (Dual.params p) ((Dual.inputs plain along).sloped ⟨slope, move⟩) i k).eps
+  IO.println ("{" ++ c.headJson ++ (match cap with | none => "" | some cap => field "softcap" (ratJson cap))
+    ++ field "slope" (ratJson slope) ++ field "slope_tangent" (ratJson move)
+    ++ field "distances" (listJson fun i : Fin c.nQ => natsJson fun j : Fin c.nK => Alibi.distance i j)
+    ++ field "inputs" (inputsJson plain) ++ field "tangent" (inputsJson along)
+    ++ field "output_gradient" (matJson G) ++ field "sloped_bias" (matJson x.bias)
+    ++ field "scores" (matJson s) ++ field "weights" (matJson w)
+    ++ field "output" (matJson out) ++ field "output_tangent" (matJson tangent)
+    ++ field "gradient" (inputsJson ⟨gq, gk, gv, gb⟩) ++ last "slope_gradient" (ratJson gs))
+
+/-- A slope for each of a list of calls. -/
+def alibiCases (cap : Option Rat) (slope move : Rat) : List Call → IO Unit
+  | [] => pure ()
+  | c :: cs => do alibiCase cap slope move c; alibiCases cap slope move cs
+
+/-- The family `alibi`. -/
+def alibiFile : IO Unit := do
+  IO.println "@file alibi"
+  alibiCases none (mkRat 1 2) 1 (families 2 3 2 1 17 1 true false)
+  alibiCases none 1 (mkRat (-3) 2) (families 3 2 1 2 18 (mkRat 1 2) true true)
+  alibiCases (some 2) (mkRat 1 4) (mkRat 1 2) (families 2 2 1 2 19 1 true false)
+  alibiCases none (-1) 2
+    [⟨"no queries", 921, 0, 3, 2, 2, .full, 1, true, false, false⟩,
+     ⟨"no keys", 922, 3, 0, 2, 2, .full, 1, true, false, false⟩,
+     ⟨"one query, many keys", 923, 1, 6, 2, 2, .lowerRight, mkRat 1 2, false, false, false⟩,
+     ⟨"many queries, one key", 924, 5, 1, 2, 3, .random 4, mkRat 1 2, true, true, false⟩]
+
 /-! ### Visibility -/
 
 /-- One relation on its own. -/
@@ -582,6 +633,7 @@ def all : IO Unit := do
   attentionFile
   softcapFile
   sinkFile
+  alibiFile
   visibilityFile
   headsFile
   onlineFile

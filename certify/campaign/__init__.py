@@ -1,0 +1,1 @@
+"""The campaign: from a request over search, reduction and audit to rows of results."""

@@ -1,0 +1,1 @@
+"""Calling conventions: how a library is handed a call."""

@@ -1,0 +1,1 @@
+"""Evidence: certificates, counter-examples, reports, and what reads them back."""

@@ -1,0 +1,1 @@
+"""From rows of results to a verdict, its waivers, and what it does not claim."""

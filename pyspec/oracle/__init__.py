@@ -1,0 +1,1 @@
+"""The oracle: ledgers, derived error bounds, rigorous enclosures, judgements, and traces."""
