@@ -149,7 +149,11 @@ class Total:
                 factors = weights if self.axis is None else _row(weights, self.axis, shown.index or ())
                 lines.append(f"row = [x * w for x, w in zip(row, {np.ravel(factors).tolist()!r}, strict=True)]")
             lines.append("parts += row")
-        return [*lines, "got = math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan"]
+        return [
+            *lines,
+            "unit = 2.0**-64 if any(abs(x) > 2.0**900 for x in parts) else 1.0",
+            "got = math.fsum(x * unit for x in parts) / unit if all(map(math.isfinite, parts)) else math.nan",
+        ]
 
 
 def _row(array: np.ndarray, axis: int | None, index: tuple[int, ...]) -> np.ndarray:
@@ -163,7 +167,9 @@ def _sliced(axis: int, index: tuple[int, ...]) -> str:
 
 
 def _fsum(parts: list[float]) -> float:
-    return math.fsum(parts) if all(map(math.isfinite, parts)) else math.nan
+    # Of numbers near the largest one, fsum raises on partial sums that leave the range, even where the sum does not.
+    unit = 2.0**-64 if any(abs(x) > 2.0**900 for x in parts) else 1.0
+    return math.fsum(x * unit for x in parts) / unit if all(map(math.isfinite, parts)) else math.nan
 
 
 @recorded

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -124,3 +126,26 @@ def test_every_expectation_is_among_the_cases() -> None:
     registered()
     ours = {n for n, kind in EXPECTATIONS.items() if kind.__module__.startswith("attnspec.")}
     assert ours == {type(e).__name__ for trial, _, _ in CASES.values() for e in trial.expect} | {"OwnMasks"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "total"),
+    [
+        ([1.7e308, 1.7e308, -1.7e308], 1.7e308),  # only a partial sum leaves the range
+        ([1.7e308, 1.7e308], math.inf),
+        ([1.0, 2.0**-60, -1.0], 2.0**-60),
+        ([5e-324, 5e-324], 1e-323),
+        ([1.0, math.inf], math.nan),
+    ],
+)
+def test_a_sum_near_the_largest_number_is_shown_the_same_by_record_and_snippet(
+    parts: list[float], total: float
+) -> None:
+    row = np.array(parts).reshape(1, 1, -1, 1)
+    # Only the tensors of a run are read.
+    run = SimpleNamespace(tensors={"grad_value": row})
+    assert repr(SUM._one(run, (0, 0, 0))) == repr(total)  # type: ignore[arg-type]
+    shown = replace(fakes.judgement("sum"), index=(0, 0, 0))
+    scope: dict[str, object] = {"math": math, "seen": {"grad_value": row}}
+    exec("\n".join(SUM.source(shown, None)), scope)  # type: ignore[arg-type]
+    assert repr(scope["got"]) == repr(total)
