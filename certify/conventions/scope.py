@@ -13,7 +13,7 @@ from attnspec.pyspec.calls.features import BY_NAME, MODIFIERS
 TAKEN = frozenset(
     ("query", "key", "value", "bias", "visible", "attn_mask", "grad_output", "room", "result", "output", "lse", "scale",
      "score_shape", "dropout_p", "seed", "torch", "math", "runpy", "sys", "zlib", "ml_dtypes", "run", "run_before",
-     "seen", "before", "got", "memory", "tensors", "parts", "row", "bits", "seeds", "masks", "kept"),
+     "seen", "before", "got", "memory", "tensors", "parts", "row", "unit", "bits", "seeds", "masks", "kept"),
 ).union(MODIFIERS, (BY_NAME[name].keyword for name in MODIFIERS), dir(builtins))  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import msgspec
 from attnspec.certify.errors import UsageError
 from attnspec.certify.evidence.ledgers import ledger_as_data, ledger_from_data
 from attnspec.certify.evidence.numbers import ratio_out
-from attnspec.certify.trials.outcome import Outcome
+from attnspec.certify.trials.outcome import Outcome, badness
 from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.record import TrialError, trial_from_data, trial_to_data
 from attnspec.certify.trials.trial import Trial
@@ -162,14 +162,10 @@ def observed_from(judgement: Judgement) -> Observed:
 def worst_by_tensor(outcome: Outcome) -> list[Observed]:
     """The worst judgement of each tensor (a check may run a subject several times), refuted ones first."""
     worst: dict[str, Judgement] = {}
-    for j in sorted(outcome.judgements, key=_badness, reverse=True):
+    for j in sorted(outcome.judgements, key=badness, reverse=True):
         # Of equally bad ones the first, as the snippet has it.
         worst.setdefault(j.tensor, j)
     return [observed_from(j) for j in worst.values()]
-
-
-def _badness(judgement: Judgement) -> tuple[bool, float]:
-    return (judgement.outside, judgement.worst)
 
 
 def make_counterexample(found: Refutation, snippet: str, *, theorem_checked_here: bool) -> CounterExample:

@@ -20,7 +20,7 @@ from attnspec.certify.trials.expectations import Moved
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.run import GRADIENTS, failures
-from attnspec.certify.trials.trial import Run, Trial, recorded
+from attnspec.certify.trials.trial import Expectation, Run, Trial, recorded
 from attnspec.pyspec import AttentionCall, Dropout, Judgement, Layout, Visibility
 from attnspec.pyspec.calls.call import OwnDropout
 from attnspec.pyspec.dropout import multiplier
@@ -99,7 +99,7 @@ def dropout_mask_replayed(call: AttentionCall) -> Trials:
 
 @recorded
 @dataclass(frozen=True)
-class OwnMasks:
+class OwnMasks(Expectation):
     """Masks that the subject draws under several seeds keep their rate, and are not all the same.
 
     probability: of being dropped. seeds: those asked, from the first on. Output entries show the kept weights.

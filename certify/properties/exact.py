@@ -12,7 +12,7 @@ from attnspec.certify.trials.expectations import entry
 from attnspec.certify.trials.outcome import Failure
 from attnspec.certify.trials.property import Trials, claim
 from attnspec.certify.trials.run import GRADIENTS, expected_tensors
-from attnspec.certify.trials.trial import Run, Trial, recorded
+from attnspec.certify.trials.trial import Expectation, Run, Trial, recorded
 from attnspec.pyspec import AttentionCall, Judgement, Ledger
 from attnspec.pyspec.calls.formats import get_format, is_representable
 from attnspec.pyspec.domains import Float64Domain
@@ -37,7 +37,7 @@ def counting_probe(call: AttentionCall) -> Trials:
 
 @recorded
 @dataclass(frozen=True)
-class WithoutRounding:
+class WithoutRounding(Expectation):
     """Tensors that a kernel with the subject's ledger computes without rounding match bit for bit."""
 
     @property

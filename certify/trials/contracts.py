@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from attnspec.certify.trials.outcome import Failure
-from attnspec.certify.trials.run import expected_tensors
-from attnspec.certify.trials.trial import Run, Trial, recorded
+from attnspec.certify.trials.run import expected_tensors, wanted_shapes
+from attnspec.certify.trials.trial import Expectation, Run, Trial, recorded
 from attnspec.pyspec import Judgement
 
 
 @recorded
 @dataclass(frozen=True, eq=False)
-class NotANumber:
+class NotANumber(Expectation):
     """A tensor is NaN there."""
 
     tensor: str
@@ -38,14 +38,14 @@ class NotANumber:
 
     def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """An assertion over all of them."""
-        shape = (*trial.call.score_shape[:3], trial.call.axes.value_width)
+        shape = wanted_shapes(trial.call)[self.tensor]
         places = [tuple(int(n) for n in at) for at in np.argwhere(np.broadcast_to(self.where, shape))]
         return [f'assert all(math.isnan(float(seen["{self.tensor}"][at])) for at in {places!r})']
 
 
 @recorded
 @dataclass(frozen=True)
-class SameBits:
+class SameBits(Expectation):
     """The same call gives the same bits in every tensor, so many times over."""
 
     times: int = 2
@@ -95,7 +95,7 @@ class SameBits:
 
 @recorded
 @dataclass(frozen=True)
-class InputsUnchanged:
+class InputsUnchanged(Expectation):
     """The subject overwrites none of its inputs, nor the memory around them."""
 
     @property
@@ -116,7 +116,7 @@ class InputsUnchanged:
 
 @recorded
 @dataclass(frozen=True)
-class ReturnedAs:
+class ReturnedAs(Expectation):
     """Tensors come back in the inputs' dtype and on their device; the LSE in any dtype."""
 
     @property
@@ -149,7 +149,7 @@ class ReturnedAs:
 
 @recorded
 @dataclass(frozen=True)
-class Refused:
+class Refused(Expectation):
     """A call without meaning raises an exception; `what` says what is wrong with it."""
 
     what: str

@@ -12,7 +12,7 @@ from attnspec.certify.trials.held import Held
 from attnspec.certify.trials.outcome import Failure, Outcome, joined, no_such_call
 from attnspec.certify.trials.property import Property
 from attnspec.certify.trials.run import failures, is_vacuous, judged_tensors
-from attnspec.certify.trials.trial import Run, Trial, take
+from attnspec.certify.trials.trial import Expectation, Run, Trial, take
 from attnspec.pyspec import AttentionCall, Judgement
 from attnspec.pyspec.calls.formats import get_format
 
@@ -79,7 +79,7 @@ def run_trial(trial: Trial, held: Held, prop: Property | None = None) -> Seen:
 
 def _judged(run: Run) -> Outcome:
     trial, seen, claims = run.trial, run.seen, run.held.claims
-    refusals = tuple(e for e in trial.expect if getattr(e, "refusal", False))
+    refusals = tuple(e for e in trial.expect if e.refusal)
     if refusals:
         return Outcome(failures=_failures(run, refusals), kernel=seen.kernel)
     wrong = tuple(failures(seen, trial.call, claims))
@@ -99,8 +99,8 @@ def _judged(run: Run) -> Outcome:
     )
 
 
-def _failures(run: Run, expectations: tuple[object, ...]) -> tuple[Failure, ...]:
-    return tuple(x for e in expectations for x in e.judge(run) if isinstance(x, Failure))  # type: ignore[attr-defined]
+def _failures(run: Run, expectations: tuple[Expectation, ...]) -> tuple[Failure, ...]:
+    return tuple(x for e in expectations for x in e.judge(run) if isinstance(x, Failure))
 
 
 def _agreement(run: Run, name: str) -> Judgement:

@@ -9,21 +9,22 @@ from typing import Literal
 
 import numpy as np
 
+from attnspec.certify.conventions.program import number
 from attnspec.certify.trials.outcome import Failure
-from attnspec.certify.trials.trial import Run, Trial, recorded
+from attnspec.certify.trials.run import wanted_shapes
+from attnspec.certify.trials.trial import Expectation, Run, Trial, recorded
 from attnspec.pyspec import Judgement
 from attnspec.pyspec.oracle.judgement import judge_exact
 
 
 def entry(tensor: str, index: tuple[int, ...] | None, of: str = "seen") -> str:
     """Source of one entry of an observed tensor as a Python float."""
-    at = "" if not index else f"[{', '.join(map(str, index))}]"
-    return f'float({of}["{tensor}"]{at})'
+    return number(f'{of}["{tensor}"]', index or ())
 
 
 @recorded
 @dataclass(frozen=True, eq=False)
-class Values:
+class Values(Expectation):
     """A tensor has these values where they count, within its bound.
 
     allowed: "bound", the tensor's own; "nothing"; or "overflow", nothing unless that bound is infinite, since an
@@ -62,7 +63,7 @@ def zeros(tensor: str, where: np.ndarray) -> Values:
 
 @recorded
 @dataclass(frozen=True, eq=False)
-class Between:
+class Between(Expectation):
     """Every entry of a tensor lies between two values, within its bound."""
 
     tensor: str
@@ -88,7 +89,7 @@ class Between:
 
 @recorded
 @dataclass(frozen=True, eq=False)
-class Total:
+class Total(Expectation):
     """A weighted sum over tensors equals a known number, within the bounds of what is summed.
 
     terms: tensors with their weights (None: ones). axis: the axis summed over, or None for everything. exact, error:
@@ -129,14 +130,14 @@ class Total:
         """The sum at one place, rounded once: the number that any program finds again."""
         parts: list[float] = []
         for name, weights in self.terms:
-            row = _row(run.tensors[name], self.axis, index)
-            factors = (
-                np.ones_like(row)
-                if weights is None
-                else _row(np.broadcast_to(weights, run.tensors[name].shape), self.axis, index)
-            )
-            parts += (row * factors).tolist()
+            array = run.tensors[name]
+            row = _row(array, self.axis, index)
+            parts += (row if weights is None else row * self._factors(weights, array.shape, index)).tolist()
         return _fsum(parts)
+
+    def _factors(self, weights: np.ndarray, shape: tuple[int, ...], index: tuple[int, ...]) -> np.ndarray:
+        """The weights of what is summed at one place of a tensor of that shape."""
+        return _row(np.broadcast_to(weights, shape), self.axis, index)
 
     def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """The same sum, rounded once."""
@@ -146,8 +147,8 @@ class Total:
             at = "" if self.axis is None else _sliced(self.axis, shown.index or ())
             lines.append(f'row = [float(x) for x in seen["{name}"]{at}.flatten()]')
             if weights is not None:
-                factors = weights if self.axis is None else _row(weights, self.axis, shown.index or ())
-                lines.append(f"row = [x * w for x, w in zip(row, {np.ravel(factors).tolist()!r}, strict=True)]")
+                factors = self._factors(weights, wanted_shapes(trial.call)[name], shown.index or ())
+                lines.append(f"row = [x * w for x, w in zip(row, {factors.tolist()!r}, strict=True)]")
             lines.append("parts += row")
         return [
             *lines,
@@ -174,7 +175,7 @@ def _fsum(parts: list[float]) -> float:
 
 @recorded
 @dataclass(frozen=True, eq=False)
-class Moved:
+class Moved(Expectation):
     """A tensor differs from that of the other call by a known number, within the bounds of both runs.
 
     again: the other call is the same one, and the bound of one run is allowed.

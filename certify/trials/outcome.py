@@ -33,6 +33,11 @@ class Failure:
     text: str
 
 
+def badness(judgement: Judgement) -> tuple[bool, float]:
+    """What judgements are ordered by: refuted ones above all others, then error ÷ bound."""
+    return (judgement.outside, judgement.worst)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Result of one trial, or of all trials of a case.
@@ -56,7 +61,7 @@ class Outcome:
     @property
     def worst(self) -> Judgement | None:
         """The judgement with the largest error ÷ bound, refuted ones first."""
-        return max(self.judgements, key=lambda j: (j.outside, j.worst), default=None)
+        return max(self.judgements, key=badness, default=None)
 
     @property
     def kinds(self) -> frozenset[tuple[str, str]]:

@@ -118,9 +118,6 @@ def _in(value: Any) -> Any:
         # Some stand beside the property that they are for.
         registered()
     if kind not in EXPECTATIONS:
-        # Some stand beside the property that they are for.
-        registered()
-    if kind not in EXPECTATIONS:
         raise TrialError(f"unknown expectation {kind!r}: expected one of {', '.join(sorted(EXPECTATIONS))}")
     given, known = {k: _in(v) for k, v in value.items() if k != "expect"}, fields(EXPECTATIONS[kind])
     unknown = sorted(set(given) - {f.name for f in known})

@@ -26,11 +26,7 @@ def expected_tensors(call: AttentionCall, claims: Capabilities) -> tuple[str, ..
     if call.grad_output is not None and claims.gradients:
         given = [n for n in DIFFERENTIATED if getattr(call, n) is not None]
         names += [f"grad_{n}" for n in given if n != "bias" or claims.bias_gradient]
-    if (
-        getattr(claims, "returns_weights", False)
-        and call.dropout is not None
-        and call.dropout.returned_weights != "none"
-    ):
+    if claims.returns_weights and call.dropout is not None and call.dropout.returned_weights != "none":
         names.append("weights")
     return tuple(names)
 

@@ -31,7 +31,7 @@ def snippet(trial: Trial, outcome: Outcome, program: Programs, limit: float | No
     if trial.other is not None:
         programs["run_before"] = program(trial.other, None)
     if isinstance(shown, Failure):
-        seeds: list[AttentionCall] = next((e.calls(trial.call) for e in trial.expect if hasattr(e, "calls")), [])
+        seeds = [call for e in trial.expect for call in e.calls(trial.call)]
         programs |= {f"run_seed_{n}": program(call, None) for n, call in enumerate(seeds)}
         lines, report = _failure(trial, shown, list(programs)), _REPORTS.get(shown.kind)
         if shown.kind == "timeout" and limit is not None:
@@ -75,8 +75,7 @@ def _failure(trial: Trial, shown: Failure, runs: list[str]) -> list[str]:
     if expectation is None:
         lines = [f"for one in ({', '.join(runs)},):", "    seen = one()", *_returned(trial, shown)]
     else:
-        runs_itself = getattr(expectation, "refusal", False)
-        lines = [*([] if runs_itself else _runs(trial)), *expectation.source(shown, trial)]
+        lines = [*([] if expectation.refusal else _runs(trial)), *expectation.source(shown, trial)]
     return [*lines, 'print("this does not fail any more")']
 
 

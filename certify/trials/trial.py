@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -22,25 +23,32 @@ EXPECTATIONS: dict[str, type[Any]] = {}
 IndexMap = tuple[tuple[int, np.ndarray], ...]
 
 
-class Expectation(Protocol):
-    """Something that must hold of a run besides agreement, as a frozen dataclass of plain data and arrays.
+class Expectation(ABC):
+    """Something that must hold of a run besides agreement; what is made of it is a frozen dataclass of plain data.
 
     `judge` says what is wrong with a run; `source` gives the statements that find the same in a program in which
-    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves.
+    `seen` holds the run's tensors by name: they assign the number to `got`, or assert by themselves. refusal: the run
+    must end in an exception; then nothing else is judged, and `source` makes the run itself.
     """
 
+    refusal: ClassVar[bool] = False
+
     @property
+    @abstractmethod
     def finds(self) -> tuple[str, ...]:
         """Names of its judgements, or kinds of its failures."""
-        ...
 
+    @abstractmethod
     def judge(self, run: Run) -> Iterator[Judgement | Failure]:
         """Judgements and failures."""
-        ...
 
+    def calls(self, call: AttentionCall) -> list[AttentionCall]:
+        """Further calls that `judge` runs by itself, which a program has as run_seed_0, run_seed_1 and so on."""
+        return []
+
+    @abstractmethod
     def source(self, shown: Judgement | Failure, trial: Trial) -> list[str]:
         """Statements that find again what `judge` found."""
-        ...
 
 
 def recorded(kind: type[T]) -> type[T]:

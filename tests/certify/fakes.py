@@ -17,7 +17,7 @@ from attnspec.certify.observation import Observation
 from attnspec.certify.subject import KnownDivergence, Subject
 from attnspec.certify.subjects.numpy_reference import NumpyReference
 from attnspec.certify.trials import Failure, Property, Trial
-from attnspec.certify.trials.trial import Run
+from attnspec.certify.trials.trial import Expectation, Run
 from attnspec.pyspec import AttentionCall, Judgement, Ledger, make_call
 from attnspec.pyspec.calls.formats import round_to
 
@@ -79,7 +79,7 @@ def not_a_number(call: AttentionCall, seen: Observation) -> Observation:
 
 
 @dataclass(frozen=True)
-class Finds:
+class Finds(Expectation):
     """An expectation that finds what it is told to, whatever came."""
 
     found: tuple[Judgement | Failure, ...]

@@ -149,3 +149,14 @@ def test_a_sum_near_the_largest_number_is_shown_the_same_by_record_and_snippet(
     scope: dict[str, object] = {"math": math, "seen": {"grad_value": row}}
     exec("\n".join(SUM.source(shown, None)), scope)  # type: ignore[arg-type]
     assert repr(scope["got"]) == repr(total)
+
+
+@pytest.mark.parametrize("axis", [None, 2])
+def test_weights_that_stand_for_many_entries_are_written_out(axis: int | None) -> None:
+    value = np.array([1.0, 2.0]).reshape(1, 1, 2, 1)
+    total = Total("sum", (("grad_value", HALF),), axis, np.zeros(()), np.zeros(()), 2)
+    index = () if axis is None else (0, 0, 0)
+    scope: dict[str, object] = {"math": math, "seen": {"grad_value": value}}
+    exec("\n".join(total.source(replace(fakes.judgement("sum"), index=index), Trial(CALL))), scope)
+    run = SimpleNamespace(tensors={"grad_value": value})
+    assert scope["got"] == total._one(run, index) == 1.5  # type: ignore[arg-type]
